@@ -1,0 +1,253 @@
+"""Fixtures and the marker for checks, and the bridge from pytest's items to outcomes.
+
+Under plain `pytest tests_public` the student's file is imported in process, with real tracebacks. When `session.grade` runs pytest, it
+registers a `Grading` plugin, and the same tests get a remote module that answers from the worker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from grader.outcome import Check, Outcome, Verdict, Visibility
+
+if TYPE_CHECKING:
+    import torch
+
+    from grader.course import Course, Stage
+    from grader.machine import Machine
+
+PUBLIC_SEED = b"public"
+SEED_BYTES = 7
+GRADING = pytest.StashKey["Grading"]()
+METRICS = pytest.StashKey[dict[str, Any]]()
+
+
+class Inconclusive(Exception):
+    """Raised by a timing check that was too noisy to judge."""
+
+
+class Grading:
+    """What one grading run tells the fixtures, and what it hears back from pytest."""
+
+    def __init__(
+        self,
+        course: Course,
+        stages: dict[Path, Stage],
+        student: Callable[[Stage, Machine | None], Any],
+        finish: Callable[[], str],
+        seed: Callable[[str], bytes],
+        on_planned: Callable[[dict[str, list[Check]]], None],
+        on_outcome: Callable[[Stage, Outcome], None],
+    ) -> None:
+        self.course, self.stages, self.student, self.finish, self.seed = course, stages, student, finish, seed
+        self.on_planned, self.on_outcome = on_planned, on_outcome
+        self.checks: dict[str, tuple[Stage, Check]] = {}
+        self.collect_errors: list[str] = []
+        self._begun = 0.0
+        self._ended: dict[str, Outcome] = {}
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.stash[GRADING] = self
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.collect_errors.append(f"{report.nodeid}: {report.longreprtext}")
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        planned: dict[str, list[Check]] = {stage.slug: [] for stage in self.stages.values()}
+        for item in session.items:
+            stage = self.stages[item.path]
+            check = check_of(item, stage, self.course)
+            self.checks[item.nodeid] = stage, check
+            planned[stage.slug].append(check)
+        self.on_planned(planned)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self) -> None:
+        self._begun = time.perf_counter()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Iterator[None]:
+        """Judge each phase; the first that did not pass decides."""
+        report = yield
+        stage, check = self.checks[item.nodeid]
+        if call.excinfo is not None and item.nodeid not in self._ended:
+            verdict, message, trace = judge(call.excinfo.value)
+            self._ended[item.nodeid] = Outcome(check, verdict, 0.0, message, trace)
+        if call.when == "teardown":
+            self._finish(item, stage, check)
+        return report
+
+    def _finish(self, item: pytest.Item, stage: Stage, check: Check) -> None:
+        seconds = time.perf_counter() - self._begun
+        found = self._ended.pop(item.nodeid, Outcome(check, Verdict.PASS))
+        metrics = item.stash.get(METRICS, {})
+        outcome = Outcome(check, found.verdict, seconds, found.message, found.traceback, self.finish(), metrics)
+        self.on_outcome(stage, outcome)
+
+
+def judge(error: BaseException) -> tuple[Verdict, str, str]:
+    """Say whose fault an exception in a check is: its verdict, the message and the traceback to keep."""
+    from grader.sandbox.remote import StudentFault
+
+    where = _test_line(error)
+    if isinstance(error, StudentFault):
+        return error.verdict, str(error), "\n".join(filter(None, (error.traceback, where)))
+    if isinstance(error, Inconclusive):
+        return Verdict.INCONCLUSIVE, str(error), where
+    if isinstance(error, pytest.skip.Exception):
+        return Verdict.SKIP, str(error), ""
+    if isinstance(error, AssertionError | pytest.fail.Exception):
+        return Verdict.FAIL, str(error) or "the check's condition does not hold", where
+    if isinstance(error, NotImplementedError):
+        return Verdict.TODO, str(error), where
+    full = "".join(traceback.format_exception(error))
+    return Verdict.BROKEN, f"the check itself failed: {type(error).__name__}: {error}", full
+
+
+def _test_line(error: BaseException) -> str:
+    """The line of the test file that an exception passed through."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name.startswith("test_")]
+    return f"{Path(frames[-1].filename).parent.name}/{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+
+
+def check_of(item: pytest.Item, stage: Stage, course: Course) -> Check:
+    """Read a test item as a check: id from its name, title from its docstring, weight from its marker."""
+    marker = item.get_closest_marker("check")
+    options = dict(marker.kwargs) if marker else {}
+    name = getattr(item, "originalname", item.name).removeprefix("test_")
+    variant = item.callspec.id if hasattr(item, "callspec") else ""
+    doc = (getattr(item, "function", None).__doc__ or name.replace("_", " ")).strip()
+    title = doc.splitlines()[0].rstrip(".") + (f" ({variant})" if variant else "")
+    hidden = item.path == course.hidden_tests(stage)
+    return Check(
+        f"{stage.slug}.{name}" + (f"[{variant}]" if variant else ""),
+        title,
+        Visibility.HIDDEN if hidden else Visibility.PUBLIC,
+        float(options.get("weight", 1)),
+        str(options.get("category", "")),
+    )
+
+
+def seed_number(secret: bytes, submission_digest: str, check_id: str) -> int:
+    """HMAC-SHA-256(secret, digest, check id) as a seed: unpredictable without the secret, the same on a regrade."""
+    mac = hmac.new(secret, f"{submission_digest}\0{check_id}".encode(), hashlib.sha256)
+    return int.from_bytes(mac.digest()[:SEED_BYTES], "little")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "check(weight, category): a graded check")
+
+
+# Fixtures
+
+
+def _course(request: pytest.FixtureRequest) -> Course:
+    from grader import course
+
+    grading = request.config.stash.get(GRADING, None)
+    return grading.course if grading else course.find(Path(request.path).parent)
+
+
+@pytest.fixture(scope="session")
+def oracle(request: pytest.FixtureRequest) -> ModuleType:
+    """The given, uncached GPT-2: always the course's own `exercises/gpt2.py`."""
+    grading = request.config.stash.get(GRADING, None)
+    from grader import course
+
+    given = (grading.course if grading else course.find(request.config.rootpath)).given
+    return _imported(given)
+
+
+def _imported(path: Path) -> ModuleType:
+    """Import a file of ours by its stem, once."""
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None and loaded.__file__ == str(path):
+        return loaded
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> torch.Generator:
+    """Random numbers of this check's own: the same on a regrade, unknown to the student where hidden."""
+    import torch
+
+    grading = request.config.stash.get(GRADING, None)
+    if grading:
+        seed = grading.seed(grading.checks[request.node.nodeid][1].id)
+    else:
+        seed = seed_number(PUBLIC_SEED, "", request.node.name)
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def metrics(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Figures that go into the report beside the verdict."""
+    return request.node.stash.setdefault(METRICS, {})
+
+
+@pytest.fixture
+def machine() -> Machine:
+    """A pretend machine for `timed_steps`; its clocks and devices are in place before the student's file is imported."""
+    from grader.machine import Machine
+
+    return Machine()
+
+
+@pytest.fixture
+def student(request: pytest.FixtureRequest, oracle: ModuleType) -> Iterator[Any]:
+    """The student's stage file: a remote module when graded, the imported module itself under plain pytest."""
+    pretend = request.getfixturevalue("machine") if "machine" in request.fixturenames else None
+    grading = request.config.stash.get(GRADING, None)
+    if grading:
+        yield grading.student(grading.checks[request.node.nodeid][0], pretend)
+    else:
+        yield from local_student(_course(request).exercises / f"{request.path.stem.removeprefix('test_')}.py", pretend)
+
+
+def local_student(file: Path, pretend: Machine | None) -> Iterator[ModuleType]:
+    """Import a stage file in this process, the pretend machine's fakes in place while it is used."""
+    from grader.sandbox import worker
+
+    hooks = pretend.hooks() if pretend else {}
+    faked = [
+        worker.install_fake(name, lambda args, kwargs, hook=hook: hook(*args, **kwargs)) for name, hook in hooks.items()
+    ]
+    try:
+        yield worker.import_student(file)
+    finally:
+        for parent, name, real in reversed(faked):
+            setattr(parent, name, real)
+
+
+@pytest.fixture(scope="session")
+def small(oracle: ModuleType) -> torch.nn.Module:
+    """The shipped small model: a trained GPT of the oracle's, float32, in eval mode."""
+    model: torch.nn.Module = oracle.GPT.from_pretrained(Path(str(oracle.__file__)).parent / "small")
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def text() -> Callable[[Any], Any]:
+    """Text to the small model's token ids and back: its vocabulary is the 256 bytes."""
+    return lambda value: list(value.encode()) if isinstance(value, str) else bytes(value).decode("utf-8", "replace")

@@ -1,0 +1,282 @@
+"""The trusted side of a check: call the student's code as if it were here, believe nothing but values.
+
+`RemoteModule` and `RemoteObject` have the call syntax of the real things, so that one test serves in process and across the
+socket. A tensor or container that came from the worker and goes back as the same object arrives there as the
+student's own object, so aliasing is what it would be in one process; ours is a snapshot.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from grader.errors import ProtocolError
+from grader.outcome import Verdict
+from grader.sandbox import wire
+from grader.sandbox.host import Host, Output, wait_readable
+
+MEMORY_WORDS = ("can't allocate memory", "not enough memory", "std::bad_alloc", "Cannot allocate memory")
+FAULT_BASES = (ValueError, TypeError, IndexError, KeyError, RuntimeError, AttributeError, ZeroDivisionError)
+FORWARDED = (ValueError, IndexError, TypeError, RuntimeError)
+
+
+class StudentFault(Exception):
+    """Student code did not answer a call with a value: `verdict` says in which way."""
+
+    verdict: Verdict = Verdict.RAISED
+    traceback: str = ""
+
+    @classmethod
+    def of(cls, verdict: Verdict, message: str, traceback: str = "") -> StudentFault:
+        fault = cls(message)
+        fault.verdict, fault.traceback = verdict, traceback
+        return fault
+
+
+_FAULTS: dict[str, type[StudentFault]] = {
+    base.__name__: type(f"Student{base.__name__}", (StudentFault, base), {}) for base in FAULT_BASES
+}
+
+
+def fault_from(error: wire.Error, file: str) -> StudentFault:
+    """Turn a described exception into the fault that a test sees; also an instance of its nearest common builtin."""
+    where = f"`{file}:{error.line}`" if error.line else f"`{file}`"
+    if error.kind == "missing":
+        return StudentFault.of(Verdict.RAISED, f"{where}: {error.text}; the exercise asks for it by this name")
+    if error.kind == "signature":
+        return StudentFault.of(Verdict.RAISED, f"{where}: can't be called as the exercise says: {error.text}")
+    if error.kind == "unsendable":
+        return StudentFault.of(Verdict.PROTOCOL, f"{where}: the result can't be read: {error.text}")
+    verdict = Verdict.RAISED
+    if "NotImplementedError" in error.bases:
+        return StudentFault.of(Verdict.TODO, error.text or "not written yet", error.traceback)
+    if "MemoryError" in error.bases or any(word in error.text for word in MEMORY_WORDS):
+        verdict = Verdict.MEMORY
+    kind = next((_FAULTS[base] for base in error.bases if base in _FAULTS), StudentFault)
+    return kind.of(verdict, f"{where}: {error.type_name}: {error.text}", error.traceback)
+
+
+class Channel:
+    """One check's conversation with its process: calls out, callbacks in, a deadline over all of it."""
+
+    def __init__(self, host: Host, check_s: float, output_bytes: int) -> None:
+        self.host = host
+        self.output = Output(output_bytes)
+        self.file = host.place.file
+        self.check_s = check_s
+        self.deadline = time.monotonic() + check_s
+        self.number = 0
+        self.callbacks: list[Callable[..., Any]] = []
+        self.known: dict[int, tuple[Any, int]] = {}
+        self.waited_s = 0.0
+        self.timed_out = False
+        try:
+            self.connection = host.start_check(self.output)
+        except EOFError as error:
+            raise self._gone() from error
+        finally:
+            self.output.close_write_end()
+
+    def open(self, path: str, fakes: Mapping[str, Callable[..., Any]]) -> None:
+        """Have the stage file imported afresh in this check's process, `fakes` in place before."""
+        named = {name: wire.Callback(self._callback_number(fake)) for name, fake in fakes.items()}
+        self.request({"op": "open", "file": path, "fakes": named})
+
+    def call(self, target: int, attr: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function, method or object of the student's; returns its decoded result.
+
+        Raises StudentFault; whatever a callback of ours raises as AssertionError passes through.
+        """
+        return self.request(
+            {"op": "call", "target": target, "attr": attr, "args": list(args), "kwargs": kwargs},
+        )
+
+    def request(self, message: dict[str, Any]) -> Any:
+        """Send a request, answer callbacks until its reply arrives."""
+        self.number += 1
+        self._send(message | {"n": self.number})
+        while True:
+            reply = self._receive()
+            op, value = reply.get("op"), reply.get("value")
+            if op == "callback":
+                self._answer(reply)
+            elif op == "return":
+                return value
+            elif op == "raise" and type(value) is wire.Error:
+                raise fault_from(value, self.file)
+            else:
+                raise self._refused(f"a reply of kind {str(op)[:40]!r}")
+
+    def close(self) -> None:
+        """Hang up, which ends the check's process."""
+        if hasattr(self, "connection"):
+            self.connection.close()
+        self.output.drain()
+
+    # Callbacks
+
+    def _callback_number(self, function: Callable[..., Any]) -> int:
+        self.callbacks.append(function)
+        return len(self.callbacks)
+
+    def _answer(self, request: dict[str, Any]) -> None:
+        """Run a callback and send what it returns, or the exception that a model may well raise."""
+        number, args, kwargs = request.get("id"), request.get("args"), request.get("kwargs")
+        if type(number) is not int or not 1 <= number <= len(self.callbacks):
+            raise self._refused("a callback that was never handed out")
+        if type(args) is not list or type(kwargs) is not dict or not all(type(k) is str for k in kwargs):
+            raise self._refused("a callback with malformed arguments")
+        function = self.callbacks[number - 1]
+        if isinstance(function, torch.nn.Module):
+            object.__setattr__(function, "grad_enabled", request.get("grad") is True)
+        try:
+            answer = {"op": "return", "value": function(*args, **kwargs)}
+        except FORWARDED as error:
+            answer = {"op": "raise", "type": type(error).__name__, "text": str(error)}
+        self._send(answer)
+
+    # Bytes
+
+    def _send(self, message: dict[str, Any]) -> None:
+        encoder = wire.Encoder(self._convert, to_worker=True)
+        encoder.encode(self._with_references(message))
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise self._late()
+        try:
+            self.connection.settimeout(left)
+            wire.send(self.connection, encoder.out)
+        except TimeoutError as error:
+            raise self._late() from error
+        except OSError as error:
+            raise self._gone() from error
+
+    def _with_references(self, value: Any) -> Any:
+        """Replace what came from the worker by back-references to it."""
+        known = self.known.get(id(value))
+        if known is not None and known[0] is value:
+            return wire.Ref(known[1])
+        if type(value) is list:
+            return [self._with_references(item) for item in value]
+        if type(value) is tuple:
+            return tuple(self._with_references(item) for item in value)
+        if isinstance(value, dict):
+            return {key: self._with_references(item) for key, item in value.items()}
+        return value
+
+    def _convert(self, value: Any) -> Any:
+        if isinstance(value, RemoteObject):
+            return wire.Object(value._handle, "")
+        if isinstance(value, torch.nn.Module):
+            number = self._callback_number(value)
+            dtype = next((p.dtype for p in value.parameters()), None)
+            return wire.Callback(number, True, self._convert(value.cfg), dtype)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return wire.Config(dataclasses.asdict(value))
+        if callable(value):
+            return wire.Callback(self._callback_number(value))
+        raise TypeError(f"a test handed over a {type(value).__name__}, which does not travel")
+
+    def _receive(self) -> dict[str, Any]:
+        begun = time.monotonic()
+        try:
+            wait_readable(self.connection, self.deadline, self.output)
+            data = wire.receive(self.connection, self.deadline)
+            message = wire.Decoder(data, received=self._remember).decode()
+        except TimeoutError as error:
+            raise self._late() from error
+        except (EOFError, OSError) as error:
+            raise self._gone() from error
+        except ProtocolError as error:
+            raise self._refused(str(error)) from error
+        finally:
+            self.waited_s += time.monotonic() - begun
+        if type(message) is not dict or message.get("n") != self.number:
+            raise self._refused("a reply to a call that was not made")
+        if type(message.get("value")) is wire.Object:
+            message["value"] = RemoteObject(self, message["value"])
+        return message
+
+    def _remember(self, value: Any, number: int) -> None:
+        if number != wire.NO_REF:
+            self.known[id(value)] = (value, number)
+
+    # Faults
+
+    def _late(self) -> StudentFault:
+        self.timed_out = True
+        self.host.end()
+        said = f"`{self.file}`: no answer within {self.check_s:g} s: an endless loop, or far too much work a step?"
+        return StudentFault.of(Verdict.TIMEOUT, said)
+
+    def _gone(self) -> StudentFault:
+        status = self.host.check_status()
+        self.host.end()
+        return crash_fault(status, self.file)
+
+    def _refused(self, why: str) -> StudentFault:
+        self.host.end()
+        return StudentFault.of(Verdict.PROTOCOL, f"`{self.file}`: the reply can't be read: {why}")
+
+
+def crash_fault(status: int, file: str) -> StudentFault:
+    """Say how a process ended that should have answered, from its wait status (-1 where unknown)."""
+    number = status & 0x7F if status >= 0 else 0
+    if number == signal.SIGXCPU:
+        return StudentFault.of(Verdict.TIMEOUT, f"`{file}`: used up its processor time: an endless loop?")
+    if number:
+        name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
+        return StudentFault.of(Verdict.CRASH, f"`{file}`: the process was ended by signal {name} instead of answering")
+    code = f" with exit status {status >> 8}" if status >= 0 else ""
+    return StudentFault.of(Verdict.CRASH, f"`{file}`: the process ended{code} instead of answering (exit, os._exit?)")
+
+
+class RemoteObject:
+    """A thing in the student's process: call it, call its methods; its type's name is `type_name`."""
+
+    is_remote = True
+
+    def __init__(self, channel: Channel, described: wire.Object) -> None:
+        self._channel, self._handle, self.type_name = channel, described.handle, described.type_name
+        self.callable = described.callable
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._channel.call(self._handle, "", args, kwargs)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: self._channel.call(self._handle, name, args, kwargs)
+
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the module's parameters, as it says.
+
+        Raises StudentFault where the answer is no such table.
+        """
+        table = self._channel.request({"op": "shapes", "target": self._handle})
+        if type(table) is not dict or not all(type(k) is str and type(v) is list for k, v in table.items()):
+            raise StudentFault.of(Verdict.PROTOCOL, f"`{self._channel.file}`: no readable parameters")
+        return {name: tuple(shape) for name, shape in table.items()}
+
+    def __repr__(self) -> str:
+        return f"<a {self.type_name} of the student's>"
+
+
+class RemoteModule:
+    """The student's stage file: `student.name(...)` calls `name` there."""
+
+    is_remote = True
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: self._channel.call(0, name, args, kwargs)

@@ -1,0 +1,304 @@
+"""The fork server: imports torch once, then forks a confined process for every submission, and that one a process for every check.
+
+    grader ── zygote (exec'd fresh, empty environment, never runs student code)
+                └─ host    (one for a submission's stage: confines itself, imports the stage file)
+                     └─ check (one for every check: answers its calls, then exits)
+
+The zygote computes nothing, because a fork after torch's thread pool has started hangs. It alone kills: a host, and whatever
+the host leaves behind, become the zygote's children and are ended here.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from grader.sandbox import confine, seccomp, wire, worker
+
+CONTROL, OUTPUT = 0, 1
+KILL_ROUNDS = 1000
+MAX_INHERITED = 256
+STATUS_WAIT_S = 1.0
+
+
+def main(control_fd: int) -> NoReturn:
+    """Serve the grader on `control_fd` until it hangs up, then end everything and exit."""
+    _preload()
+    confine.hide()
+    gc.freeze()
+    control = socket.socket(fileno=control_fd)
+    _tell(control, {"op": "ready"})
+    host = 0
+    while True:
+        try:
+            message, files = _hear(control)
+        except (EOFError, OSError):
+            _end_children(host)
+            os._exit(0)
+        if message["op"] == "open":
+            host = _open_host(message, files)
+            _tell(control, {"op": "opened", "pid": host})
+        else:
+            _tell(control, {"op": "closed", "status": _end_children(host)})
+            host = 0
+
+
+def spawned(control_fd: int) -> NoReturn:
+    """Be a worker without a fork server (`process` level): one process a stage, its checks one after another."""
+    _preload()
+    control = socket.socket(fileno=control_fd)
+    _tell(control, {"op": "ready"})
+    message, files = _hear(control)
+    os.setsid()
+    os.chdir(message["scratch"])
+    _redirect(files[OUTPUT])
+    layers = {"rlimits": _soft_limits(message)}
+    host = _Host(files[CONTROL], message, forks=False)
+    host.serve(layers)
+    os._exit(0)
+
+
+def _preload() -> None:
+    """Import what stage files import, start no thread."""
+    import torch
+    import torch.nn.functional  # noqa: F401
+
+    torch.set_num_threads(1)
+    for name in ("dataclasses", "inspect", "math", "numpy", "typing", "threading", "timeit"):
+        __import__(name)
+    sys.dont_write_bytecode = True
+
+
+def _soft_limits(message: dict[str, Any]) -> str:
+    """The limits that every Unix has; macOS ignores the one on address space."""
+    for name, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, confine.MAX_FILE_BYTES)):
+        resource.setrlimit(name, (value, value))
+    if not sys.platform.startswith("linux"):
+        return "on: core, file size"
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    ceiling = mapped + (message["memory_mib"] << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
+    return "on: core, file size, memory"
+
+
+# Messages with descriptors
+
+
+def _tell(connection: socket.socket, message: dict[str, Any]) -> None:
+    encoder = wire.Encoder(lambda value: str(value))
+    encoder.encode(message)
+    wire.send(connection, encoder.out)
+
+
+def _hear(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Receive one message and the descriptors sent just before it."""
+    data, files, _, _ = socket.recv_fds(connection, 1, 4)
+    if not data:
+        raise EOFError
+    message = wire.Decoder(wire.receive(connection)).decode()
+    return message, list(files)
+
+
+# Forking a host
+
+
+def _open_host(message: dict[str, Any], files: list[int]) -> int:
+    """Fork, confine and start a host; returns its process number as seen from here, or 0 where it failed."""
+    read_end, write_end = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        os.close(read_end)
+        _become_middle(message, files, write_end)
+    os.close(write_end)
+    for file in files:
+        os.close(file)
+    told = os.read(read_end, 16)
+    os.close(read_end)
+    os.waitpid(middle, 0)
+    return int(told or b"0")
+
+
+def _become_middle(message: dict[str, Any], files: list[int], write_end: int) -> NoReturn:
+    """Enter the new namespaces, fork the host inside them, tell its number and go."""
+    try:
+        os.setsid()
+        plan = confine.Plan(
+            Path(message["snapshot"]),
+            Path(message["scratch"]),
+            message["memory_mib"],
+            message["cpu_s"],
+            message["namespaces"],
+        )
+        user = confine.shed_user()
+        namespaces = confine.leave_namespaces(plan)
+        host = os.fork()
+        if host == 0:
+            os.close(write_end)
+            _become_host(message, files, plan, namespaces, user)
+        os.write(write_end, str(host).encode())
+    finally:
+        os._exit(0)
+
+
+def _become_host(
+    message: dict[str, Any], files: list[int], plan: confine.Plan, namespaces: str, user: str
+) -> NoReturn:
+    """Confine this process, then import the stage file and serve checks."""
+    try:
+        _redirect(files[OUTPUT])
+        control = os.dup2(files[CONTROL], 3)
+        os.closerange(4, MAX_INHERITED)
+        try:
+            layers = confine.confine(plan, namespaces, user)
+        except Exception as error:
+            _tell(socket.socket(fileno=control), {"op": "unconfined", "text": f"{error}"})
+            os._exit(1)
+        _Host(control, message, forks=True).serve(layers)
+    finally:
+        os._exit(0)
+
+
+def _redirect(output: int) -> None:
+    """Standard input from nowhere; standard output and error to the grader's pipe."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+
+
+class _Host:
+    """Import a stage file once and start a process for every check (`forks`), or answer the checks itself."""
+
+    def __init__(self, control: int, message: dict[str, Any], *, forks: bool) -> None:
+        self.control = socket.socket(fileno=control)
+        self.file = Path(message["snapshot"]) / message["file"]
+        self.late = message["late"]
+        self.forks = forks
+        self.module: ModuleType | None = None
+        self.current = 0
+        self.last_status = -1
+
+    def serve(self, layers: dict[str, str]) -> None:
+        sys.path.insert(0, str(self.file.parent))
+        tempfile.tempdir = os.getcwd()
+        _tell(self.control, {"op": "confined", "layers": layers})
+        begun = time.monotonic()
+        failure = self._import()
+        _tell(self.control, {"op": "imported", "error": failure, "seconds": time.monotonic() - begun})
+        while True:
+            try:
+                message, files = _hear(self.control)
+            except (EOFError, OSError):
+                return
+            if message["op"] == "status":
+                _tell(self.control, {"op": "status", "status": self._status()})
+            else:
+                self._start_check(files)
+
+    def _import(self) -> wire.Error | None:
+        """Import the given model and the stage file; an exception there is the student's and is reported."""
+        try:
+            if (self.file.parent / "gpt2.py").exists():
+                __import__("gpt2")
+            if not self.late:
+                self.module = worker.import_student(self.file)
+        except BaseException as error:
+            return worker.describe(error, self.file.parent)
+        return None
+
+    def _start_check(self, files: list[int]) -> None:
+        if not self.forks:
+            self._run_check(files)
+            return
+        self._reap()
+        child = os.fork()
+        if child == 0:
+            try:
+                self.control.close()
+                seccomp.refuse_forks()
+                self._run_check(files)
+            finally:
+                os._exit(0)
+        self.current, self.last_status = child, -1
+        for file in files:
+            os.close(file)
+
+    def _run_check(self, files: list[int]) -> None:
+        os.dup2(files[OUTPUT], 1)
+        os.dup2(files[OUTPUT], 2)
+        os.close(files[OUTPUT])
+        check = worker.Worker(socket.socket(fileno=files[CONTROL]), self.file.parent, self.module)
+        try:
+            check.serve()
+        finally:
+            if not self.forks:
+                check.restore()
+                check.connection.close()
+
+    def _reap(self) -> int:
+        """Collect ended children without waiting; returns the last check's wait status, -1 while it runs."""
+        while self.forks:
+            try:
+                ended, code = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if not ended:
+                break
+            if ended == self.current:
+                self.last_status = code
+        return self.last_status
+
+    def _status(self) -> int:
+        """How the last check's process ended; waits a moment for it to be gone."""
+        deadline = time.monotonic() + STATUS_WAIT_S
+        while self.forks and self._reap() < 0 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return self.last_status
+
+
+# Killing
+
+
+def _end_children(host: int) -> int:
+    """Kill the host and every process that it leaves; returns the host's wait status, -1 where there was none."""
+    status = -1
+    for _ in range(KILL_ROUNDS):
+        children = _children()
+        if not children:
+            break
+        for child in children:
+            try:
+                os.kill(child, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        try:
+            ended, code = os.waitpid(-1, 0)
+        except ChildProcessError:
+            break
+        if ended == host:
+            status = code
+    return status
+
+
+def _children() -> list[int]:
+    """Numbers of this process's children, adopted orphans included."""
+    try:
+        return [int(n) for n in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    except OSError:
+        return [int(p.name) for p in Path("/proc").glob("[0-9]*") if _parent(p) == os.getpid()]
+
+
+def _parent(folder: Path) -> int:
+    try:
+        return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,300 @@
+"""The one path from a submission to a report, for a student, a batch and CI."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import platform
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from grader import __version__
+from grader.course import Course, Stage
+from grader.errors import CourseError, SandboxError
+from grader.outcome import Check, Outcome, Verdict
+from grader.report import Machine as MachineInfo
+from grader.report import Report, StageResult
+from grader.sandbox.launch import launch
+from grader.scoring import earned_points, possible_points
+from grader.submission import Submission
+
+if TYPE_CHECKING:
+    from grader.machine import Machine
+    from grader.sandbox.host import Launcher
+    from grader.stage_host import StageHost
+
+LEVELS = ("auto", "confined", "process", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to grade: `namespaces` false confines without them, as on kernels that forbid them."""
+
+    isolation: str = "auto"
+    public_only: bool = False
+    seed: str | None = None
+    profile: str | None = None
+    namespaces: bool = True
+
+
+@dataclass(slots=True)
+class _Run:
+    """What is known so far of one call of `Session.grade`."""
+
+    submission: Submission
+    stages: Sequence[Stage]
+    on_start: Callable[[Stage, int], None]
+    on_outcome: Callable[[Stage, Outcome], None]
+    planned: dict[str, list[Check]] = field(default_factory=dict)
+    outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
+
+
+class Session:
+    """A grader that is warm: torch imported on both sides, ready for one submission after another.
+
+    Use as a context manager. Starting it launches the untrusted side, which loads while the rest does.
+    """
+
+    def __init__(self, course: Course, options: Options) -> None:
+        self.course, self.options = course, options
+        self.level = _level(options.isolation)
+        self.secret, self.seed_id = _secret(course, options)
+        self._started = launch("main") if self.level == "confined" else None
+        self._launcher: Launcher | None = None
+        self._host: StageHost | None = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process of the untrusted side."""
+        self._close_host()
+        if self._launcher:
+            self._launcher.close()
+            self._launcher = None
+        elif self._started:
+            self._started.control.close()
+            self._started.process.kill()
+            self._started.process.communicate()
+        self._started = None
+
+    def grade(
+        self,
+        submission: Submission,
+        stages: Sequence[Stage],
+        *,
+        on_start: Callable[[Stage, int], None] = lambda stage, count: None,
+        on_outcome: Callable[[Stage, Outcome], None] = lambda stage, outcome: None,
+    ) -> Report:
+        """Run the stages' checks against a submission.
+
+        Raises SandboxError where the untrusted side fails, CourseError where a stage has no checks; KeyboardInterrupt passes.
+        """
+        begun, started = time.monotonic(), datetime.datetime.now(datetime.UTC)
+        run = _Run(submission, stages, on_start, on_outcome)
+        try:
+            self._run_pytest(run)
+        finally:
+            layers = self._close_host()
+        return Report(
+            submission=submission.info,
+            course_title=self.course.title,
+            course_version=self.course.version,
+            course_digest=self.course.digest,
+            grader_version=__version__,
+            seed_id=self.seed_id,
+            machine=machine_info(),
+            profile=self.options.profile or "generic-cpu",
+            isolation=self.level,
+            layers=layers,
+            public_only=self.options.public_only,
+            started=started.isoformat(timespec="seconds"),
+            seconds=time.monotonic() - begun,
+            stages=tuple(self._result(run, stage) for stage in stages),
+        )
+
+    # One pytest run
+
+    def _run_pytest(self, run: _Run) -> None:
+        import pytest
+
+        from grader.pytest_plugin import Grading, seed_number
+
+        files = {path: stage for stage in run.stages for path in self.course.tests(stage, public_only=self._public(stage))}
+        for path, stage in files.items():
+            if not path.is_file():
+                raise CourseError(f"stage `{stage.slug}` has no checks: `{path}` is missing")
+        grading = Grading(
+            self.course,
+            files,
+            student=partial(self._student, run),
+            finish=self._finish_check,
+            seed=partial(seed_number, self.secret, run.submission.info.digest),
+            on_planned=partial(_plan, run),
+            on_outcome=partial(_note, run),
+        )
+        status = pytest.main(_arguments(self.course.root, list(files)), plugins=[grading])
+        if status == pytest.ExitCode.INTERRUPTED:
+            raise KeyboardInterrupt
+        if grading.collect_errors:
+            raise CourseError(f"the checks can't be collected: {grading.collect_errors[0]}")
+        if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            raise SandboxError(f"pytest stopped with status {int(status)}")
+
+    def _public(self, stage: Stage) -> bool:
+        return self.options.public_only
+
+    def _student(self, run: _Run, stage: Stage, pretend: Machine | None) -> Any:
+        """What the `student` fixture hands to a check: the stage's file behind the chosen transport."""
+        from grader.stage_host import StageHost
+
+        if self._host is None or self._host.stage is not stage:
+            layers = self._close_host()
+            self._host = StageHost(self.course, run.submission, stage, self._open_launcher(), self.options.namespaces)
+            self._host.layers |= layers
+        return self._host.student(pretend)
+
+    def _finish_check(self) -> str:
+        return self._host.finish_check() if self._host else ""
+
+    def _close_host(self) -> dict[str, str]:
+        if self._host is None:
+            return {}
+        layers, host = self._host.layers, self._host
+        self._host = None
+        host.close()
+        return layers
+
+    def _open_launcher(self) -> Launcher | None:
+        if self._launcher is None and self.level != "none":
+            from grader.sandbox.host import ForkServer, Spawner
+
+            self._launcher = ForkServer(self._started) if self._started else Spawner()
+        return self._launcher
+
+    def _result(self, run: _Run, stage: Stage) -> StageResult:
+        hidden = len(self.course.tests(stage, public_only=self._public(stage))) > 1
+        ended = {o.check.id: o for o in run.outcomes.get(stage.slug, [])}
+        missing = partial(Outcome, verdict=Verdict.BROKEN, message="the check did not run")
+        outcomes = tuple(ended.get(check.id) or missing(check) for check in run.planned[stage.slug])
+        return StageResult(
+            stage.slug,
+            stage.title,
+            stage.file,
+            earned_points(stage, outcomes, hidden=hidden),
+            possible_points(stage, hidden=hidden),
+            outcomes,
+            scored=not any(o.verdict is Verdict.BROKEN for o in outcomes),
+            hidden_points=stage.hidden_points,
+        )
+
+
+def _plan(run: _Run, planned: dict[str, list[Check]]) -> None:
+    for slug, checks in planned.items():
+        if not checks:
+            raise CourseError(f"stage `{slug}` has no checks")
+    run.planned = planned
+
+
+def _note(run: _Run, stage: Stage, outcome: Outcome) -> None:
+    if stage.slug not in run.outcomes:
+        run.outcomes[stage.slug] = []
+        run.on_start(stage, len(run.planned[stage.slug]))
+    run.outcomes[stage.slug].append(outcome)
+    run.on_outcome(stage, outcome)
+
+
+def _arguments(root: Path, files: list[Path]) -> list[str]:
+    """Pytest as bare as it gets: no configuration, conftest, plugin or cache of anyone's."""
+    os.environ["PYTEST_ADDOPTS"] = ""
+    plugins = "cacheprovider terminal faulthandler logging warnings unraisableexception threadexception junitxml doctest"
+    switches = [word for name in plugins.split() for word in ("-p", f"no:{name}")]
+    return [
+        *("-c", os.devnull, f"--rootdir={root}", "--noconftest", "--disable-plugin-autoload"),
+        *("-p", "grader.pytest_plugin", "--assert=plain", "--import-mode=importlib", "--capture=no", *switches),
+        *map(str, files),
+    ]
+
+
+def _level(wanted: str) -> str:
+    """The isolation level to use.
+
+    Raises CourseError for an unknown one, SandboxError where `confined` is asked for and can't be had.
+    """
+    if wanted not in LEVELS:
+        raise CourseError(f"no isolation level `{wanted}`: choose one of {', '.join(LEVELS)}")
+    if wanted not in ("auto", "confined"):
+        return wanted
+    missing = missing_layers()
+    if wanted == "confined" and missing:
+        raise SandboxError(f"`confined` can't be had here: {missing}; `--isolation process` does with less")
+    return "process" if missing else "confined"
+
+
+def missing_layers() -> str:
+    """Why `confined` can't be had on this machine; empty where it can."""
+    if sys.platform != "linux":
+        return f"it needs Linux, this is {sys.platform}"
+    from grader.sandbox import landlock, seccomp
+
+    if not landlock.abi():
+        return "the kernel has no Landlock (5.13 or later, enabled)"
+    return "" if seccomp.supported() else f"no seccomp tables for {platform.machine()}"
+
+
+def _secret(course: Course, options: Options) -> tuple[bytes, str]:
+    """The seed secret and its public name: given, the fixed public one, or the course's own file."""
+    from grader.pytest_plugin import PUBLIC_SEED
+
+    if options.seed is not None:
+        return options.seed.encode(), f"given:{options.seed}"
+    if options.public_only or not (course.root / "tests_hidden").is_dir():
+        return PUBLIC_SEED, "public"
+    path = course.seed_secret
+    if not path.is_file():
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(secrets.token_hex(32).encode())
+        except OSError:
+            pass
+    try:
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise CourseError(f"the seed secret `{path}` can't be read: {error.strerror}") from error
+    return secret, "secret:" + hashlib.sha256(b"id" + secret).hexdigest()[:12]
+
+
+def machine_info() -> MachineInfo:
+    """Describe this machine and its load now."""
+    import psutil
+
+    torch = sys.modules.get("torch")
+    return MachineInfo(
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        cpu=_cpu_model(),
+        cores=psutil.cpu_count() or 0,
+        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
+        python=platform.python_version(),
+        torch=str(getattr(torch, "__version__", "")),
+        load_1m=round(os.getloadavg()[0], 2),
+    )
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "unknown"

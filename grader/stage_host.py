@@ -1,0 +1,149 @@
+"""One stage of one submission under grading: its snapshot, its host, and a channel for every check."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from grader.course import Course, Stage
+from grader.errors import ProtocolError, SandboxError
+from grader.machine import Machine
+from grader.outcome import Verdict
+from grader.pytest_plugin import local_student
+from grader.sandbox import host as hosts
+from grader.sandbox.host import Host, Launcher, Place
+from grader.sandbox.remote import Channel, RemoteModule, StudentFault, crash_fault, fault_from
+from grader.submission import Submission
+
+PATIENCE = 2  # checks of a stage that may use up their whole time before the rest get less
+IMPATIENT_SHARE = 0.25
+CPU_SHARE = 4  # processor seconds a process may use, as a multiple of its wall-clock limits
+
+
+@dataclass(slots=True)
+class StageHost:
+    """Opens the host when first asked, again after a check has ended it; an import that failed is not tried again."""
+
+    course: Course
+    submission: Submission
+    stage: Stage
+    launcher: Launcher | None
+    namespaces: bool
+    layers: dict[str, str] = field(default_factory=dict)
+    folder: Path = field(default_factory=hosts.private_folder)
+    host: Host | None = None
+    channel: Channel | None = None
+    import_fault: StudentFault | SandboxError | None = None
+    late: bool = False
+    timeouts: int = 0
+    local: Generator[ModuleType, None, None] | None = None
+
+    def __post_init__(self) -> None:
+        """Lay the snapshot: the given model and this stage's file, nothing else."""
+        snapshot = self.folder / "snapshot"
+        if self.course.given.is_file():
+            (snapshot / self.course.given.name).write_bytes(self.course.given.read_bytes())
+        content = self.submission.files.get(self.stage.file)
+        if content is not None:
+            (snapshot / self.stage.file).write_bytes(content)
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "snapshot" / self.stage.file
+
+    def student(self, pretend: Machine | None) -> Any:
+        """The stage file for one check, behind its transport.
+
+        Raises StudentFault where it is missing or can't be imported, SandboxError where the untrusted side fails.
+        """
+        if self.stage.file not in self.submission.files:
+            raise StudentFault.of(Verdict.TODO, f"`{self.stage.file}` is not in the submission")
+        if self.launcher is None:
+            return self._in_process(pretend)
+        host = self._ready_host()
+        self.channel = Channel(host, self._patience_s(), self.stage.limits.output_kib << 10)
+        if pretend or self.late:
+            self.channel.open(str(self.file), pretend.hooks() if pretend else {})
+        return RemoteModule(self.channel)
+
+    def finish_check(self) -> str:
+        """Hang up on the check's process; returns what it printed."""
+        if self.local is not None:
+            with contextlib.suppress(StopIteration):
+                next(self.local)
+            self.local = None
+        if self.channel is None:
+            return ""
+        channel, self.channel = self.channel, None
+        channel.close()
+        self.timeouts += channel.timed_out
+        text = channel.output.text()
+        channel.output.close()
+        return text
+
+    def close(self) -> None:
+        """End the host and remove the folder."""
+        self.finish_check()
+        if self.host:
+            self.host.end()
+        hosts.remove_folder(self.folder)
+
+    def _in_process(self, pretend: Machine | None) -> ModuleType:
+        self.local = local_student(self.file, pretend)
+        return next(self.local)
+
+    def _patience_s(self) -> float:
+        whole = self.stage.limits.check_s
+        return whole if self.timeouts < PATIENCE else whole * IMPATIENT_SHARE
+
+    def _ready_host(self) -> Host:
+        if self.import_fault:
+            raise self.import_fault
+        if self.host is None or not self.host.alive:
+            self.host = self._open_host()
+            if not self.late and self.host.threads() > 1:  # a fork of it would hang: import in every check instead
+                self.host.end()
+                self.late = True
+                self.host = self._open_host()
+        return self.host
+
+    def _open_host(self) -> Host:
+        assert self.launcher is not None
+        limits = self.stage.limits
+        place = Place(
+            self.folder / "snapshot",
+            self.folder / "scratch",
+            self.stage.file,
+            limits.import_s,
+            limits.memory_mib,
+            int(CPU_SHARE * (limits.import_s + limits.check_s)),
+            self.namespaces,
+        )
+        self.late = self.late or self.launcher.level == "process"
+        try:
+            host = self.launcher.open(place, late=self.late)
+        except SandboxError as error:
+            self.import_fault = error
+            raise
+        self.layers = host.layers
+        try:
+            error = host.wait_imported()
+        except TimeoutError:
+            host.end()
+            said = f"`{self.stage.file}`: importing it took longer than {limits.import_s:g} s"
+            self.import_fault = StudentFault.of(Verdict.TIMEOUT, said)
+        except EOFError:
+            self.import_fault = crash_fault(host.end(), self.stage.file)
+        except ProtocolError as broken:
+            host.end()
+            self.import_fault = StudentFault.of(Verdict.PROTOCOL, f"`{self.stage.file}`: {broken}")
+        else:
+            self.import_fault = fault_from(error, self.stage.file) if error else None
+        if self.import_fault:
+            host.end()
+            raise self.import_fault
+        return host

@@ -1,0 +1,209 @@
+"""What a student handed in: find the stage files, vet them, hold them as bytes with a digest.
+
+Only files that the manifest names are taken, so nothing else that lies in a submission (a planted `conftest.py`, `torch.py`,
+`*.pth`) ever reaches a worker. Archives are read in memory, never unpacked to disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from grader.course import Course
+from grader.errors import SubmissionError
+from grader.report import SubmissionInfo
+
+MAX_FILE_BYTES = 1 << 20
+MAX_ARCHIVE_BYTES = 64 << 20
+MAX_MEMBERS = 20_000
+JUNK = {"__MACOSX", "__pycache__", ".git", ".venv", "venv", "node_modules", ".ipynb_checkpoints"}
+TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar")
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """The stage files of one student by name, as bytes."""
+
+    info: SubmissionInfo
+    files: dict[str, bytes]
+
+
+def load(path: Path, course: Course) -> Submission:
+    """Read a submission: a folder, a `.zip`, a `.tar.gz` or one stage file.
+
+    Raises SubmissionError where it can't be read, is too large, or holds no stage file.
+    """
+    wanted = {stage.file for stage in course.stages}
+    if not path.exists():
+        raise SubmissionError(f"`{path}` does not exist")
+    if path.is_dir():
+        found, notes = _from_folder(path, wanted)
+    elif path.suffix == ".py":
+        found, notes = _from_file(path, wanted)
+    elif path.suffix == ".zip":
+        found, notes = _from_zip(path, wanted)
+    elif path.name.endswith(TAR_SUFFIXES):
+        found, notes = _from_tar(path, wanted)
+    else:
+        raise SubmissionError(f"`{path.name}` is no folder, .zip, .tar.gz or stage file")
+    if not found:
+        raise SubmissionError(f"`{path}` holds no stage file (such as `{course.stages[0].file}`){_hint(notes)}")
+    name = path.name.split(".")[0] if path.is_file() else path.resolve().name
+    return Submission(SubmissionInfo(name, digest(found), tuple(notes)), found)
+
+
+def digest(files: dict[str, bytes]) -> str:
+    """SHA-256 over names and contents, in name order."""
+    sha = hashlib.sha256()
+    for name in sorted(files):
+        sha.update(name.encode() + b"\0" + hashlib.sha256(files[name]).digest())
+    return sha.hexdigest()
+
+
+def _hint(notes: list[str]) -> str:
+    return f": {notes[0]}" if notes else ""
+
+
+def _from_file(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]]:
+    name = next((w for w in sorted(wanted) if path.name == w or path.name.endswith("_" + w)), None)
+    if name is None:
+        raise SubmissionError(f"`{path.name}` is not named as a stage file; expected one of {', '.join(sorted(wanted))}")
+    _vet_size(path.name, path.lstat().st_size)
+    return {name: _read(path)}, []
+
+
+def _from_folder(root: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]]:
+    """Take stage files from a folder, or from the one folder in it where it holds none itself."""
+    notes: list[str] = []
+    for folder in (root, *_only_folder(root)):
+        found = {}
+        for name in sorted(wanted):
+            path = folder / name
+            if not os.path.lexists(path):
+                continue
+            mode = path.lstat().st_mode
+            if not stat.S_ISREG(mode) or path.lstat().st_nlink > 1:
+                notes.append(f"`{name}` is a link or not a plain file: not taken")
+                continue
+            _vet_size(name, path.lstat().st_size)
+            found[name] = _read(path)
+        if found or notes:
+            return found, notes
+    return {}, notes
+
+
+def _only_folder(root: Path) -> list[Path]:
+    """The single real folder inside, junk aside."""
+    inside = [p for p in root.iterdir() if p.is_dir() and not p.is_symlink() and not _is_junk(p.name)]
+    return inside if len(inside) == 1 else []
+
+
+def _is_junk(name: str) -> bool:
+    return name in JUNK or name.startswith(("._", "."))
+
+
+def _read(path: Path) -> bytes:
+    """Read a plain file without following a link that was put there meanwhile."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise SubmissionError(f"`{path.name}` can't be read: {error.strerror}") from error
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise SubmissionError(f"`{path.name}` is not a plain file")
+        return _whole(file, path.name)
+
+
+def _whole(file: io.BufferedIOBase | object, name: str) -> bytes:
+    data = bytes(file.read(MAX_FILE_BYTES + 1))  # type: ignore[attr-defined]
+    _vet_size(name, len(data))
+    return data
+
+
+def _vet_size(name: str, size: int) -> None:
+    if size > MAX_FILE_BYTES:
+        raise SubmissionError(f"`{name[:80]}` is {size} bytes; a stage file is at most {MAX_FILE_BYTES}")
+
+
+def _from_zip(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]]:
+    _vet_archive(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            _vet_count(len(members))
+            named = [(m.filename, m) for m in members if not m.is_dir() and not stat.S_ISLNK(m.external_attr >> 16)]
+            chosen, notes = _choose([name for name, _ in named], wanted)
+            by_name = dict(named)
+            return {w: _whole_member(archive.open(by_name[full]), w) for w, full in chosen.items()}, notes
+    except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
+        raise SubmissionError(f"`{path.name}` is not a readable zip: {error}") from error
+
+
+def _from_tar(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]]:
+    _vet_archive(path)
+    try:
+        with tarfile.open(path) as archive:
+            members = list(_counted(archive))
+            named = {m.name: m for m in members if m.isreg()}
+            chosen, notes = _choose(list(named), wanted)
+            return {w: _whole_member(archive.extractfile(named[full]), w) for w, full in chosen.items()}, notes
+    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+        raise SubmissionError(f"`{path.name}` is not a readable tar archive: {error}") from error
+
+
+def _counted(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Walk a tar file's members, giving up on a bomb: too many, or too many bytes to skip over."""
+    total = 0
+    for number, member in enumerate(archive):
+        _vet_count(number)
+        total += member.size
+        if total > MAX_ARCHIVE_BYTES:
+            raise SubmissionError(f"more than {MAX_ARCHIVE_BYTES} bytes unpacked")
+        yield member
+
+
+def _whole_member(file: object, name: str) -> bytes:
+    if file is None:
+        raise SubmissionError(f"`{name}` is not a plain file")
+    with file:  # type: ignore[attr-defined]
+        return _whole(file, name)
+
+
+def _vet_archive(path: Path) -> None:
+    if path.stat().st_size > MAX_ARCHIVE_BYTES:
+        raise SubmissionError(f"`{path.name}` is {path.stat().st_size} bytes; at most {MAX_ARCHIVE_BYTES} are read")
+
+
+def _vet_count(count: int) -> None:
+    if count > MAX_MEMBERS:
+        raise SubmissionError(f"an archive of more than {MAX_MEMBERS} members")
+
+
+def _choose(names: list[str], wanted: set[str]) -> tuple[dict[str, str], list[str]]:
+    """Pick the stage files of an archive: at its root, else in its one wrapping folder.
+
+    Absolute, `..` and backslashed names are never taken, and said.
+    """
+    notes, clean = [], []
+    for name in names:
+        parts = PurePosixPath(name).parts
+        if name.startswith("/") or ".." in parts or "\\" in name or not name.isprintable():
+            if PurePosixPath(name.replace("\\", "/")).name in wanted:
+                notes.append(f"`{ascii(name)[:80]}` has a path that is not taken")
+            continue
+        if not any(_is_junk(part) for part in parts):
+            clean.append((parts, name))
+    tops = {parts[0] for parts, _ in clean if len(parts) > 1}
+    wrappings: list[tuple[str, ...]] = [(), *((top,) for top in tops if len(tops) == 1)]
+    for wrapping in wrappings:
+        found = {p[-1]: name for p, name in clean if p[:-1] == wrapping and p[-1] in wanted}
+        if found:
+            return found, notes
+    return {}, notes
