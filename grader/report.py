@@ -16,6 +16,8 @@ from grader.errors import CourseError
 from grader.outcome import Outcome, Verdict, Visibility
 
 SCHEMA = "kvgrade/report/v1"
+SCHEMA_FILE = Path(__file__).with_name("report_schema.json")
+WITHHELD = "hidden check; look again at: "
 EXIT_PASSED, EXIT_FAILED, EXIT_USAGE, EXIT_BROKEN = 0, 1, 2, 3
 
 
@@ -100,25 +102,24 @@ class Report:
 def student_view(report: Report) -> Report:
     """The same report with what a student must not see of hidden checks taken out.
 
-    A hidden check keeps its id's place, title, verdict, weight and its hint's category; its message, traceback, output,
-    metrics and seconds are withheld. Ids of hidden checks are numbered anew, so that a test's name tells nothing.
+    A hidden check keeps its id's place, title, verdict, weight and its hint's category; its message,
+    traceback, output, metrics and seconds are withheld. Ids of hidden checks are numbered anew, so that a
+    test's name tells nothing.
     """
     stages = tuple(
-        replace(stage, outcomes=tuple(_withheld(o, n) for n, o in enumerate(stage.outcomes, 1)))
+        replace(stage, outcomes=tuple(withheld(o, n) for n, o in enumerate(stage.outcomes, 1)))
         for stage in report.stages
     )
     return replace(report, stages=stages, for_student=True)
 
 
-def _withheld(outcome: Outcome, number: int) -> Outcome:
+def withheld(outcome: Outcome, number: int) -> Outcome:
+    """What a student may see of an outcome, the `number`-th of its stage; a public one stays as it is."""
     check = outcome.check
     if check.visibility is Visibility.PUBLIC:
         return outcome
     stage = check.id.partition(".")[0]
-    if outcome.verdict is Verdict.PASS or not check.category:
-        message = ""
-    else:
-        message = f"hidden check; look again at: {check.category}"
+    message = "" if outcome.verdict is Verdict.PASS or not check.category else WITHHELD + check.category
     return Outcome(replace(check, id=f"{stage}.hidden{number}"), outcome.verdict, 0.0, message)
 
 
@@ -187,6 +188,12 @@ def to_json(report: Report) -> str:
     return json.dumps(to_dict(report), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
+def schema() -> dict[str, Any]:
+    """The JSON Schema that `to_dict` keeps to, as it ships with the package."""
+    loaded: dict[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+    return loaded
+
+
 def from_json(text: str) -> Report:
     """Read a report back.
 
@@ -207,7 +214,9 @@ def _report_from(data: dict[str, Any]) -> Report:
         outcomes = []
         for check in stage["checks"]:
             parts = {"check": {k: check[k] for k in ("id", "title", "visibility", "weight", "category")}}
-            parts |= {k: check[k] for k in ("verdict", "seconds", "message", "traceback", "output", "metrics")}
+            parts |= {
+                k: check[k] for k in ("verdict", "seconds", "message", "traceback", "output", "metrics")
+            }
             outcomes.append(parts)
         stages.append({**{k: v for k, v in stage.items() if k != "checks"}, "outcomes": outcomes})
     flat = {k: data[k] for k in Report.__slots__ if k in data}
@@ -218,11 +227,14 @@ def _report_from(data: dict[str, Any]) -> Report:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a whole file or nothing: through a temporary file beside it, then a rename."""
+    """Write a whole file or nothing: through a temporary file beside it, then a rename.
+
+    A lone surrogate, as in an undecodable file name, is written as an escape, which JSON reads back.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
             file.write(text)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
