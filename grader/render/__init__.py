@@ -1,0 +1,1 @@
+"""Renderings of a Report: pure functions, one module a format."""
