@@ -1,0 +1,263 @@
+"""The command line, `grade`: parse, call one function, exit."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from grader import course as courses
+from grader import faults, run
+from grader.course import Course, Stage
+from grader.errors import CourseError
+from grader.faults import Mistake
+from grader.report import EXIT_FAILED
+from grader.run import Wanted
+
+ISOLATION = ("auto", "confined", "process", "none")
+HINT_WIDTH = 88
+COLOURS = {"ok": "green", "warn": "yellow", "off": "red"}
+
+Callback = Callable[..., Any]
+OUT = click.Path(path_type=Path, dir_okay=False)
+SUBMISSION = click.option(
+    "--submission",
+    type=click.Path(path_type=Path),
+    help="What to grade: a folder, archive or notebook.  [default: the course's exercises/]",
+)
+FILES = (
+    click.option("--json", type=OUT, help="Write the report as JSON."),
+    click.option("--html", type=OUT, help="Write the report as one HTML file."),
+    click.option("--junit", type=OUT, help="Write the report as JUnit XML."),
+)
+CONDITIONS = (
+    click.option(
+        "--isolation",
+        type=click.Choice(ISOLATION),
+        default="auto",
+        show_default=True,
+        help="How the submission's process is confined; auto takes the best there is.",
+    ),
+    click.option(
+        "--seed", metavar="TEXT", help="Draw the checks' inputs from this instead of the course's seed."
+    ),
+    click.option("--profile", metavar="NAME", help="Hold timings against this hardware profile."),
+)
+PUBLIC_ONLY = click.option("--public-only", is_flag=True, help="Leave the hidden checks out.")
+VIEW = click.option(
+    "--instructor/--student",
+    default=False,
+    help="Show and write hidden checks in full, or only what a student may see.  [default: student]",
+)
+QUIET = click.option("-q", "--quiet", is_flag=True, help="Show the points alone.")
+
+
+class Grade(click.Group):
+    """A group that has, beside its own commands, one for every stage of the course."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*(stage.slug for stage in _stages_if_any(ctx)), *self.commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.commands:
+            return self.commands[cmd_name]
+        return next((_stage_command(s) for s in _stages_if_any(ctx) if s.slug == cmd_name), None)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            _course(ctx)  # where there is none, that is what is wrong
+            raise _unknown("command or stage", args[0], self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        stages = [(stage.slug, stage.title) for stage in _stages_if_any(ctx)]
+        if stages:
+            with formatter.section("Stages"):
+                formatter.write_dl(stages)
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, c.get_short_help_str(60)) for name, c in self.commands.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        try:
+            formatter.write(f"\nThe course is at {_course(ctx).root}\n")
+        except CourseError as error:
+            formatter.write(f"\nNo stages here: {error}.\n")
+            formatter.write("Go into the course's folder, or name it: grade --course PATH stage1\n")
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with faults.told(ctx):
+            return super().invoke(ctx)
+
+
+def _course(ctx: click.Context) -> Course:
+    """The course of `--course`, or else the one around the working folder; looked for once."""
+    root = ctx.find_root()
+    if root.obj is None:
+        root.obj = courses.find(root.params.get("course") or Path.cwd())
+    course: Course = root.obj
+    return course
+
+
+def _stages_if_any(ctx: click.Context) -> Sequence[Stage]:
+    try:
+        return _course(ctx).stages
+    except CourseError:
+        return ()
+
+
+def _stage(ctx: click.Context, slug: str) -> Stage:
+    stages = {stage.slug: stage for stage in _course(ctx).stages}
+    if slug not in stages:
+        raise _unknown("stage", slug, list(stages))
+    return stages[slug]
+
+
+def _unknown(kind: str, name: str, known: Sequence[str]) -> Mistake:
+    near = difflib.get_close_matches(name, known, n=1)
+    guess = f"did you mean `{near[0]}`? " if near else ""
+    return Mistake(f"no {kind} `{name}`: {guess}`grade list` names the stages, `grade --help` the commands")
+
+
+def _with(*options: Callable[[Callback], Callback]) -> Callable[[Callback], Callback]:
+    def decorate(callback: Callback) -> Callback:
+        for option in reversed(options):
+            callback = option(callback)
+        return callback
+
+    return decorate
+
+
+def _stage_command(stage: Stage) -> click.Command:
+    @click.command(stage.slug, help=f"{stage.title}.\n\n{stage.summary}")
+    @_with(SUBMISSION, *FILES, *CONDITIONS, PUBLIC_ONLY, VIEW, QUIET)
+    @click.pass_context
+    def command(ctx: click.Context, /, **options: Any) -> None:
+        ctx.exit(run.grade(_course(ctx), [stage], Wanted(**options)))
+
+    return command
+
+
+@click.group(cls=Grade, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--course",
+    type=click.Path(path_type=Path, exists=True),
+    envvar="GRADE_COURSE",
+    is_eager=True,
+    help="The course's folder, or one inside it.  [env: GRADE_COURSE; default: the working folder]",
+)
+@click.option("--debug", is_flag=True, envvar="GRADE_DEBUG", help="Show tracebacks.  [env: GRADE_DEBUG]")
+@click.version_option(package_name="kvgrade", message="%(version)s")
+def cli(course: Path | None, debug: bool) -> None:
+    """Grade the KV cache that you write by hand, a stage at a time.
+
+    Exit status: 0 every check passed, 1 some check did not, 2 usage or an unreadable submission,
+    3 the grader's own fault.
+    """
+
+
+@cli.command("all")
+@_with(SUBMISSION, *FILES, *CONDITIONS, PUBLIC_ONLY, VIEW, QUIET)
+@click.pass_context
+def grade_all(ctx: click.Context, /, **options: Any) -> None:
+    """Grade every stage."""
+    ctx.exit(run.grade(_course(ctx), _course(ctx).stages, Wanted(**options)))
+
+
+@cli.command("list")
+@click.pass_context
+def list_stages(ctx: click.Context) -> None:
+    """List the stages, their points and files."""
+    course = _course(ctx)
+    click.echo(f"{course.title} {course.version}: {sum(stage.points for stage in course.stages):g} points\n")
+    for stage in course.stages:
+        click.echo(f"{click.style(stage.slug, bold=True)}  {stage.title} ({stage.points:g} points)")
+        click.echo(f"    {(course.exercises / stage.file).relative_to(course.root)}")
+
+
+@cli.command("next")
+@_with(*CONDITIONS, QUIET)
+@click.pass_context
+def grade_next(ctx: click.Context, /, **options: Any) -> None:
+    """Find the first stage that is not done yet."""
+    ctx.exit(run.grade_next(_course(ctx), Wanted(public_only=True, **options)))
+
+
+@cli.command()
+@click.argument("stage", required=False)
+@_with(*CONDITIONS, PUBLIC_ONLY, VIEW, QUIET)
+@click.pass_context
+def watch(ctx: click.Context, /, stage: str | None, **options: Any) -> None:
+    """Grade again at every save of a stage file, until Ctrl-C."""
+    run.watch(_course(ctx), _stage(ctx, stage) if stage else None, Wanted(**options))
+
+
+@cli.command()
+@click.argument("stage")
+@click.option("--level", type=click.IntRange(1, courses.HINTS_PER_STAGE), default=1, show_default=True)
+@click.pass_context
+def hint(ctx: click.Context, stage: str, level: int) -> None:
+    """Show a hint: a nudge, and with --level 3 nearly the answer."""
+    text = _stage(ctx, stage).hints[level - 1].strip()
+    click.echo(click.wrap_text(text, width=HINT_WIDTH, preserve_paragraphs=True))
+    if level < courses.HINTS_PER_STAGE:
+        click.echo(f"\nmore: grade hint {stage} --level {level + 1}", err=True)
+
+
+@cli.command()
+@_with(*FILES, VIEW, QUIET)
+@click.pass_context
+def report(ctx: click.Context, /, **options: Any) -> None:
+    """Show the last report on exercises/ again; exits 0."""
+    run.show_last(_course(ctx), Wanted(**options))
+
+
+@cli.command()
+@click.pass_context
+def doctor(ctx: click.Context) -> None:
+    """Say what this machine and this copy of the course can do."""
+    from grader.doctor import examine
+
+    for area, state, text in examine(_course(ctx)):
+        click.echo(f"{click.style(f'{state:<4}', fg=COLOURS[state])}  {area}: {text}")
+
+
+@cli.group()
+def dev() -> None:
+    """For course authors: stubs, and the course's check of itself."""
+
+
+@dev.command()
+@click.option("--check", is_flag=True, help="Write nothing; name stale stubs and exit 1 if there are any.")
+@click.option("--force", is_flag=True, help="Overwrite files that differ from their stubs.")
+@click.pass_context
+def stubs(ctx: click.Context, check: bool, force: bool) -> None:
+    """Write the stubs in exercises/ from solutions/."""
+    from grader.stubs import stale_stubs, write_stubs
+
+    root = _course(ctx).root
+    paths = stale_stubs(root) if check else write_stubs(root, force=force)
+    for path in paths:
+        click.echo(f"{'stale' if check else 'wrote'} {path.relative_to(root)}")
+    ctx.exit(EXIT_FAILED if check and paths else 0)
+
+
+@dev.command("check")
+@click.pass_context
+def check_course(ctx: click.Context) -> None:
+    """Check the course: manifest, stubs, solutions, samples."""
+    from grader.selfcheck import check
+
+    problems = check(_course(ctx))
+    for problem in problems:
+        click.echo(problem)
+    ctx.exit(EXIT_FAILED if problems else 0)
+
+
+def main() -> None:
+    """Run `grade`."""
+    cli(prog_name="grade")

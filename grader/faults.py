@@ -1,0 +1,53 @@
+"""Faults on the command line: whose they are, in one line, and the exit status that follows."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any, NoReturn
+
+import click
+
+from grader.errors import CourseError, GraderError, SubmissionError
+from grader.report import EXIT_BROKEN, EXIT_USAGE
+
+EXIT_INTERRUPTED = 130
+NOT_SCORED = "this is the grader's fault, your work is not scored"
+
+
+class Mistake(click.ClickException):
+    """Something asked for that can't be done: a name that is not there, a file that can't be written."""
+
+    exit_code = EXIT_USAGE
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"grade: {self.message}", file=file, err=True)
+
+
+@contextmanager
+def told(ctx: click.Context) -> Iterator[None]:
+    """Turn any error into one line on stderr and an exit status; with `debug` a traceback comes first."""
+    try:
+        yield
+    except (click.ClickException, click.Abort, click.exceptions.Exit):
+        raise
+    except KeyboardInterrupt:
+        click.echo("\ngrade: stopped; nothing is lost", err=True)
+        ctx.exit(EXIT_INTERRUPTED)
+    except CourseError as error:
+        _give_up(ctx, f"the course: {error}", EXIT_USAGE)
+    except SubmissionError as error:
+        _give_up(ctx, f"the submission: {error}", EXIT_USAGE)
+    except GraderError as error:
+        _give_up(ctx, f"{error}; {NOT_SCORED}", EXIT_BROKEN)
+    except Exception as error:
+        what = f"unexpected {type(error).__name__}: {error}"
+        _give_up(ctx, f"{what}; {NOT_SCORED} (`grade --debug …` tells where)", EXIT_BROKEN)
+
+
+def _give_up(ctx: click.Context, line: str, status: int) -> NoReturn:
+    if ctx.params.get("debug"):
+        traceback.print_exc()
+    click.echo(f"grade: {' '.join(line.split())}", err=True)
+    ctx.exit(status)
