@@ -53,11 +53,15 @@ class Grading:
         self.on_planned, self.on_outcome = on_planned, on_outcome
         self.checks: dict[str, tuple[Stage, Check]] = {}
         self.collect_errors: list[str] = []
+        self.interrupted = False
         self._begun = 0.0
         self._ended: dict[str, Outcome] = {}
 
     def pytest_configure(self, config: pytest.Config) -> None:
         config.stash[GRADING] = self
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        self.interrupted = excinfo.type is KeyboardInterrupt  # pytest's own Interrupted is a subclass
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:

@@ -145,7 +145,7 @@ class Session:
             on_outcome=partial(_note, run),
         )
         status = pytest.main(_arguments(self.course.root, list(files)), plugins=[grading])
-        if status == pytest.ExitCode.INTERRUPTED:
+        if grading.interrupted:
             raise KeyboardInterrupt
         if grading.collect_errors:
             raise CourseError(f"the checks can't be collected: {grading.collect_errors[0]}")

@@ -16,7 +16,7 @@ from grader.outcome import Verdict
 from grader.pytest_plugin import local_student
 from grader.sandbox import host as hosts
 from grader.sandbox.host import Host, Launcher, Place
-from grader.sandbox.remote import Channel, RemoteModule, StudentFault, crash_fault, fault_from
+from grader.sandbox.remote import Channel, RemoteModule, StudentFault, crash_fault, fault_from, import_timeout
 from grader.submission import Submission
 
 PATIENCE = 2  # checks of a stage that may use up their whole time before the rest get less
@@ -67,7 +67,7 @@ class StageHost:
         host = self._ready_host()
         self.channel = Channel(host, self._patience_s(), self.stage.limits.output_kib << 10)
         if pretend or self.late:
-            self.channel.open(str(self.file), pretend.hooks() if pretend else {})
+            self._import_in_check(self.channel, pretend)
         return RemoteModule(self.channel)
 
     def finish_check(self) -> str:
@@ -95,6 +95,14 @@ class StageHost:
     def _in_process(self, pretend: Machine | None) -> ModuleType:
         self.local = local_student(self.file, pretend)
         return next(self.local)
+
+    def _import_in_check(self, channel: Channel, pretend: Machine | None) -> None:
+        """Have the file imported in the check's own process; what goes wrong there will not be tried again."""
+        try:
+            channel.open(str(self.file), pretend.hooks() if pretend else {})
+        except StudentFault as fault:
+            self.import_fault = fault
+            raise
 
     def _patience_s(self) -> float:
         whole = self.stage.limits.check_s
@@ -134,8 +142,7 @@ class StageHost:
             error = host.wait_imported()
         except TimeoutError:
             host.end()
-            said = f"`{self.stage.file}`: importing it took longer than {limits.import_s:g} s"
-            self.import_fault = StudentFault.of(Verdict.TIMEOUT, said)
+            self.import_fault = import_timeout(self.stage.file, limits.import_s)
         except EOFError:
             self.import_fault = crash_fault(host.end(), self.stage.file)
         except ProtocolError as broken:

@@ -75,7 +75,7 @@ class Channel:
         self.callbacks: list[Callable[..., Any]] = []
         self.known: dict[int, tuple[Any, int]] = {}
         self.waited_s = 0.0
-        self.timed_out = False
+        self.timed_out = self.opening = False
         try:
             self.connection = host.start_check(self.output)
         except EOFError as error:
@@ -86,7 +86,9 @@ class Channel:
     def open(self, path: str, fakes: Mapping[str, Callable[..., Any]]) -> None:
         """Have the stage file imported afresh in this check's process, `fakes` in place before."""
         named = {name: wire.Callback(self._callback_number(fake)) for name, fake in fakes.items()}
+        self.opening, self.deadline = True, time.monotonic() + self.host.place.import_s
         self.request({"op": "open", "file": path, "fakes": named})
+        self.opening, self.deadline = False, time.monotonic() + self.check_s
 
     def call(self, target: int, attr: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function, method or object of the student's; returns its decoded result.
@@ -212,6 +214,8 @@ class Channel:
     def _late(self) -> StudentFault:
         self.timed_out = True
         self.host.end()
+        if self.opening:
+            return import_timeout(self.file, self.host.place.import_s)
         said = f"`{self.file}`: no answer within {self.check_s:g} s: an endless loop, or far too much work a step?"
         return StudentFault.of(Verdict.TIMEOUT, said)
 
@@ -223,6 +227,11 @@ class Channel:
     def _refused(self, why: str) -> StudentFault:
         self.host.end()
         return StudentFault.of(Verdict.PROTOCOL, f"`{self.file}`: the reply can't be read: {why}")
+
+
+def import_timeout(file: str, import_s: float) -> StudentFault:
+    """The fault of a stage file whose import does not end."""
+    return StudentFault.of(Verdict.TIMEOUT, f"`{file}`: importing it took longer than {import_s:g} s")
 
 
 def crash_fault(status: int, file: str) -> StudentFault:

@@ -235,7 +235,7 @@ class Decoder:
         """
         try:
             value = self._value(0)
-        except (struct.error, UnicodeDecodeError, OverflowError, RuntimeError, TypeError) as error:
+        except (struct.error, ValueError, LookupError, OverflowError, RuntimeError, TypeError) as error:
             raise ProtocolError(f"malformed value: {type(error).__name__}: {error}") from error
         if self.at != len(self.data):
             raise ProtocolError(f"{len(self.data) - self.at} stray bytes after the value")

@@ -58,7 +58,6 @@ def spawned(control_fd: int) -> NoReturn:
     control = socket.socket(fileno=control_fd)
     _tell(control, {"op": "ready"})
     message, files = _hear(control)
-    os.setsid()
     os.chdir(message["scratch"])
     _redirect(files[OUTPUT])
     layers = {"rlimits": _soft_limits(message)}

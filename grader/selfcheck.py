@@ -1,0 +1,89 @@
+"""The course checks itself: stubs fresh, solutions full, stubs nought, samples as they declare, every check seen failing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from grader import samples, stubs, submission
+from grader.course import Course, Stage
+from grader.outcome import Verdict
+from grader.report import Report
+from grader.samples import Sample
+from grader.session import Options, Session
+
+Progress = Callable[[str], None]
+
+
+def check(course: Course, *, progress: Progress = lambda text: None) -> list[str]:
+    """Find what is wrong with the course, one line each; an empty list is health."""
+    problems = [f"`{path}` is not what its solution makes: run `grade dev stubs`" for path in stubs.stale_stubs(course.root)]
+    with Session(course, Options()) as session:
+        progress("solutions")
+        problems += _solutions(session, course)
+        progress("stubs")
+        problems += _stubs(session, course)
+        seen = set()
+        everything = [*samples.load_all(course, "correct"), *samples.load_all(course, "wrong")]
+        for number, sample in enumerate(everything, 1):
+            progress(f"samples {number}/{len(everything)}: {sample.kind}/{sample.name}")
+            report = grade_sample(session, course, sample)
+            problems += judge_sample(sample, report)
+            seen |= failed_checks(report)
+        problems += _never_failing(session, course, seen)
+    return problems
+
+
+def grade_sample(session: Session, course: Course, sample: Sample) -> Report:
+    """Grade a sample on its own stage."""
+    files = {name: text.encode() if isinstance(text, str) else text for name, text in sample.files.items()}
+    work = submission.of_files(sample.name, files)
+    return session.grade(work, [course.stage(sample.stage)])
+
+
+def failed_checks(report: Report) -> set[str]:
+    """Ids of the checks that counted against a report's submission."""
+    return {o.check.id for s in report.stages for o in s.outcomes if o.verdict is not Verdict.PASS}
+
+
+def judge_sample(sample: Sample, report: Report) -> Iterator[str]:
+    """Say where a sample's report is not what it declares."""
+    name = f"sample `{sample.kind}/{sample.name}`"
+    failed = failed_checks(report)
+    for outcome in (o for s in report.stages for o in s.outcomes if o.verdict is Verdict.BROKEN):
+        yield f"{name}: `{outcome.check.id}` is broken: {outcome.message}"
+    for check_id in sorted(failed - set(sample.fails)):
+        yield f"{name}: fails `{check_id}`, which it does not declare"
+    for check_id in sorted(set(sample.fails) - failed):
+        yield f"{name}: passes `{check_id}`, which it declares to fail"
+    if sample.kind == "wrong" and not sample.fails:
+        yield f"{name}: declares no check to fail"
+
+
+def _solutions(session: Session, course: Course) -> Iterator[str]:
+    report = session.grade(submission.load(course.solutions, course), course.stages)
+    for stage in report.stages:
+        if not stage.passed or stage.earned != stage.possible:
+            lost = ", ".join(o.check.id for o in stage.outcomes if o.verdict is not Verdict.PASS)
+            yield f"the solution of `{stage.slug}` earns {stage.earned:g} of {stage.possible:g}: {lost}"
+
+
+def _stubs(session: Session, course: Course) -> Iterator[str]:
+    """Untouched stubs must earn nothing, and every check must be seen refusing them."""
+    files = {s.file: _stub(course, s).encode() for s in course.stages if (course.solutions / s.file).is_file()}
+    report = session.grade(submission.of_files("stubs", files), course.stages)
+    for stage in report.stages:
+        passed = [o.check.id for o in stage.outcomes if o.verdict is not Verdict.TODO]
+        if passed:
+            yield f"the untouched stub of `{stage.slug}` is not `todo` in {', '.join(passed)}"
+
+
+def _stub(course: Course, stage: Stage) -> str:
+    return stubs.stub_text((course.solutions / stage.file).read_text(encoding="utf-8"), stage.slug)
+
+
+def _never_failing(session: Session, course: Course, seen: Iterable[str]) -> list[str]:
+    """A check that no wrong sample fails has not shown that it can."""
+    report = session.grade(submission.of_files("nothing", {}), course.stages)
+    every = {o.check.id for stage in report.stages for o in stage.outcomes}
+    return [f"check `{check_id}` is failed by no wrong sample" for check_id in sorted(every - set(seen))]
+
