@@ -50,14 +50,14 @@ class Wanted:
 
 def grade(course: Course, stages: Sequence[Stage], wanted: Wanted) -> int:
     """Grade these stages; give the exit status."""
-    terminal = wanted.terminal
-    terminal.progress("starting …")
-    with _opened(course, wanted) as (session, work):
-        report = session.grade(work, stages, on_start=terminal.start, on_outcome=terminal.outcome)
-    terminal.end(report)
-    _keep(course, report, wanted, terminal)
-    write_files(report, wanted, terminal)
-    return report.exit_status
+    with wanted.terminal as terminal:
+        terminal.progress("starting …")
+        with _opened(course, wanted) as (session, work):
+            report = session.grade(work, stages, on_start=terminal.start, on_outcome=terminal.outcome)
+        terminal.end(report)
+        _keep(course, report, wanted, terminal)
+        write_files(report, wanted, terminal)
+        return report.exit_status
 
 
 def grade_next(course: Course, wanted: Wanted) -> int:
@@ -65,9 +65,7 @@ def grade_next(course: Course, wanted: Wanted) -> int:
 
     A stage is done when nothing counts against it: a skipped check or a noisy timing holds nobody back.
     """
-    terminal = wanted.terminal
-    terminal.progress("starting …")
-    with _opened(course, wanted) as (session, work):
+    with wanted.terminal as terminal, _opened(course, wanted) as (session, work):
         for stage in course.stages:
             report = session.grade(work, [stage], on_start=terminal.expect)
             _keep(course, report, wanted, terminal)
@@ -75,8 +73,8 @@ def grade_next(course: Course, wanted: Wanted) -> int:
                 terminal.show(report)
                 return report.exit_status
             terminal.say(f"{stage.slug}  {stage.title}: done")
-    terminal.say("Every stage passes its public checks; `grade all` runs all the checks there are.")
-    return EXIT_PASSED
+        terminal.say("Every stage passes its public checks; `grade all` runs all the checks there are.")
+        return EXIT_PASSED
 
 
 def watch(course: Course, stage: Stage | None, wanted: Wanted) -> None:
@@ -88,13 +86,13 @@ def watch(course: Course, stage: Stage | None, wanted: Wanted) -> None:
     from grader.session import Session
     from grader.watch import saves
 
-    terminal = wanted.terminal
     files = {stage.file: stage for stage in course.stages}
-    with suppress(KeyboardInterrupt), Session(course, wanted.options) as session:
+    saved = saves(course.exercises, list(files))
+    with suppress(KeyboardInterrupt), wanted.terminal as terminal, Session(course, wanted.options) as session:
         if stage:
             _regrade(session, [stage], wanted, terminal)
         terminal.remark(f"watching `{course.exercises}`; Ctrl-C ends it")
-        for names in saves(course.exercises, files):
+        for names in saved:
             terminal.remark(f"\nsaved: {', '.join(names)}")
             _regrade(session, [stage] if stage else [files[name] for name in names], wanted, terminal)
 
@@ -107,8 +105,9 @@ def show_last(course: Course, wanted: Wanted) -> None:
             f"no report yet: `{path}` is not there; run a stage first, `grade {course.stages[0].slug}`"
         )
     report = reports.from_json(path.read_text(encoding="utf-8"))
-    wanted.terminal.show(report)
-    write_files(report, wanted, wanted.terminal)
+    with wanted.terminal as terminal:
+        terminal.show(report)
+        write_files(report, wanted, terminal)
 
 
 def write_files(report: Report, wanted: Wanted, terminal: Terminal) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from functools import cached_property
@@ -46,6 +47,13 @@ class Terminal:
         if not console.is_terminal:
             console.width = shutil.get_terminal_size((PIPE_WIDTH, 25)).columns
         return console
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave no progress line behind, whatever happened."""
+        self._clear()
 
     def start(self, stage: Stage, planned: int) -> None:
         """A stage with `planned` checks begins."""
@@ -94,7 +102,7 @@ class Terminal:
 
     def progress(self, line: str) -> None:
         """Say where the run stands, on a terminal only, in a line that the next one replaces."""
-        if not self._quiet and sys.stderr.isatty():
+        if not self._quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
             self._clear()
             click.echo(line, nl=False, err=True)
             self._progress = line

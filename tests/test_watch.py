@@ -12,8 +12,6 @@ import pytest
 from grader.watch import saves
 
 NAMES = ("b.py", "a.py")
-PATIENCE_S = 20.0
-PAUSE_S = 0.1
 
 
 def write(path: Path, text: str) -> None:
@@ -27,24 +25,11 @@ def rename_into_place(path: Path, text: str) -> None:
 
 
 def first_save(folder: Path, save: Callable[[Path, str], None], *names: str) -> tuple[str, ...]:
-    """Save these files again and again, as the watch may begin late, until a save is seen; give it."""
-    stop = threading.Event()
-
-    def keep_saving() -> None:
-        for turn in range(int(PATIENCE_S / PAUSE_S)):
-            for name in names:
-                save(folder / name, str(turn))
-            if stop.wait(PAUSE_S):
-                return
-        stop.set()
-
-    thread = threading.Thread(target=keep_saving)
-    thread.start()
-    try:
-        return next(saves(folder, NAMES, stop=stop), ())
-    finally:
-        stop.set()
-        thread.join()
+    """What a watch gives for saves made after it was asked for and before it is waited for."""
+    watched = saves(folder, NAMES)
+    for name in names:
+        save(folder / name, "x = 1\n")
+    return next(watched)
 
 
 @pytest.mark.parametrize("save", [write, rename_into_place])
@@ -58,6 +43,34 @@ def test_files_saved_together_come_together_in_the_order_asked_for(tmp_path: Pat
 
 def test_files_not_asked_for_are_not_seen(tmp_path: Path) -> None:
     assert first_save(tmp_path, write, "c.py", "a.py", ".a.py.swp") == ("a.py",)
+
+
+def test_a_file_as_it_was_is_not_a_save(tmp_path: Path) -> None:
+    write(tmp_path / "a.py", "x = 1\n")
+
+    assert first_save(tmp_path, write, "b.py") == ("b.py",)
+
+
+def test_a_deleted_file_is_a_save_when_it_is_back(tmp_path: Path) -> None:
+    write(tmp_path / "a.py", "x = 1\n")
+    watched = saves(tmp_path, NAMES)
+    (tmp_path / "a.py").unlink()
+    write(tmp_path / "b.py", "x = 1\n")
+    assert next(watched) == ("b.py",)
+
+    write(tmp_path / "a.py", "x = 1\n")
+
+    assert next(watched) == ("a.py",)
+
+
+def test_saves_made_between_two_looks_come_together(tmp_path: Path) -> None:
+    watched = saves(tmp_path, NAMES)
+    write(tmp_path / "a.py", "x = 1\n")
+    next(watched)
+    write(tmp_path / "b.py", "x = 1\n")
+    write(tmp_path / "a.py", "x = 10\n")
+
+    assert next(watched) == ("b.py", "a.py")
 
 
 def test_stopping_ends_the_watch(tmp_path: Path) -> None:
