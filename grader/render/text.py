@@ -92,7 +92,7 @@ def summary(report: Report) -> RenderableType:
         total.append(Text(f"total  {points(report.earned)} of {points(report.possible)} points", "bold"))
     notes = [*(one_line(note) for note in report.notes), about_hidden(report), advice(report)]
     told = [_flow(note) for note in notes if note]
-    return Constrain(Group(Text(), table, *total, *told), WIDEST)
+    return Constrain(Group(Text(), table, *total, Text(), *told), WIDEST)
 
 
 def _line(sign: str, colour: str, title: Text, right: str) -> RenderableType:
