@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -152,12 +153,15 @@ def _stage_command(stage: Stage) -> click.Command:
 )
 @click.option("--debug", is_flag=True, envvar="GRADE_DEBUG", help="Show tracebacks.  [env: GRADE_DEBUG]")
 @click.version_option(package_name="kvgrade", message="%(version)s")
-def cli(course: Path | None, debug: bool) -> None:
+@click.pass_context
+def cli(ctx: click.Context, course: Path | None, debug: bool) -> None:
     """Grade the KV cache that you write by hand, a stage at a time.
 
     Exit status: 0 every check passed, 1 some check did not, 2 usage or an unreadable submission,
     3 the grader's own fault.
     """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
 
 
 @cli.command("all")

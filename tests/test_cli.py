@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -610,6 +613,41 @@ def test_dev_stubs_names_what_it_wrote_or_found_stale(
 
     assert result.exit_code == status
     assert [line.replace("\\", "/") for line in result.stdout.splitlines()] == said
+
+
+# ---- on a terminal
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> str:
+    """What `grade` shows on a terminal of its own, stdout and stderr together."""
+    command = [str(Path(sys.executable).with_name("grade")), *arguments]
+    ours, theirs = os.openpty()
+    with open(ours, "rb", buffering=0) as screen:
+        with open(theirs, "wb", buffering=0) as terminal:
+            settings = {"TERM": "xterm", "COLUMNS": "80", **environment}
+            process = subprocess.Popen(command, stdout=terminal, stderr=terminal, env=settings)
+        shown = b""
+        with suppress(OSError):  # how Linux says that the last writer is gone
+            while data := screen.read(4096):
+                shown += data
+    assert process.wait() == 0
+    return shown.decode()
+
+
+def colours(text: str) -> list[str]:
+    """The escape sequences that set a colour; bold and dim are none."""
+    return re.findall(r"\x1b\[(?:\d;)*(?:3|4|9|10)\d[;\d]*m", text)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are Unix's")
+@pytest.mark.parametrize("command", ["report", "list"])
+def test_a_terminal_gets_style_and_no_color_takes_the_colours_away(course_root: Path, command: str) -> None:
+    FakeSession.verdicts["stage1"] = [Verdict.PASS, Verdict.FAIL]
+    grade("stage1")
+
+    assert "\x1b[1m" in on_a_terminal(command)
+    assert bool(colours(on_a_terminal(command))) == (command == "report")
+    assert not colours(on_a_terminal(command, NO_COLOR="1"))
 
 
 # ---- what is imported
