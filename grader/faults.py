@@ -13,6 +13,7 @@ from grader.errors import CourseError, GraderError, SubmissionError
 from grader.report import EXIT_BROKEN, EXIT_USAGE
 
 EXIT_INTERRUPTED = 130
+LONGEST_LINE = 600
 NOT_SCORED = "this is the grader's fault, your work is not scored"
 
 
@@ -49,5 +50,12 @@ def told(ctx: click.Context) -> Iterator[None]:
 def _give_up(ctx: click.Context, line: str, status: int) -> NoReturn:
     if ctx.params.get("debug"):
         traceback.print_exc()
-    click.echo(f"grade: {' '.join(line.split())}", err=True)
+    click.echo(f"grade: {_one_line(line)}", err=True)
     ctx.exit(status)
+
+
+def _one_line(text: str) -> str:
+    """The text in one line; of a very long one, such as a library's own report, its beginning and end."""
+    line = " ".join(text.split())
+    half = LONGEST_LINE // 2
+    return line if len(line) <= LONGEST_LINE else f"{line[:half]} … {line[-half:]}"

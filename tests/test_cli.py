@@ -367,6 +367,16 @@ def test_an_error_is_one_line_that_says_whose_fault_it_is(
     assert not FakeSession.made[0].is_open
 
 
+def test_a_very_long_error_keeps_its_beginning_and_end(course_root: Path) -> None:
+    FakeSession.verdicts["stage1"] = CourseError("begins\n" + "and goes on\n" * 1000 + "ends")
+
+    line = only_line(grade("stage1").stderr)
+
+    assert line.startswith("grade: the course: begins")
+    assert line.endswith("ends")
+    assert len(line) < 1000
+
+
 def test_debug_adds_the_traceback(course_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     FakeSession.verdicts["stage1"] = ValueError("ours")
 
