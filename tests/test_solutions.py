@@ -27,6 +27,15 @@ class Pair(NamedTuple):
     v: torch.Tensor
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Compute on one thread: these sizes gain nothing from more, and a pool spins where cores are busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def load() -> Iterator[Load]:
     """Import the given model and any solution as real modules, and leave no trace of them."""
