@@ -12,7 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -21,6 +21,9 @@ from grader.render import html as html_page
 from grader.render import junit, prose, summary, text
 from grader.render.summary import Manner, blocks
 from grader.report import Machine, Report, StageResult, SubmissionInfo, student_view
+
+settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("calm")  # a busy machine is no failure
 
 SECRET = "tok3n-of-the-hidden-test"
 SYNTAX = "SyntaxError: '(' was never closed, `stage1_attention.py:12`"

@@ -6,12 +6,15 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grader.course import Stage
 from grader.outcome import Check, Outcome, Verdict, Visibility
 from grader.scoring import earned_points, possible_points
+
+settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("calm")  # a busy machine is no failure
 
 NOT_BROKEN = [v for v in Verdict if v is not Verdict.BROKEN]
 
