@@ -65,7 +65,8 @@ class Grading:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self.collect_errors.append(f"{report.nodeid}: {report.longreprtext}")
+            reasons = [line[1:].strip() for line in report.longreprtext.splitlines() if line.startswith("E ")]
+            self.collect_errors.append(f"`{report.nodeid}`: {reasons[-1] if reasons else report.longreprtext}")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         planned: dict[str, list[Check]] = {stage.slug: [] for stage in self.stages.values()}

@@ -128,8 +128,11 @@ class Session:
 
     def _run_pytest(self, run: _Run) -> None:
         import pytest
+        import torch
 
         from grader.pytest_plugin import Grading, seed_number
+
+        torch.set_num_threads(1)  # the checks' tensors are tiny: a second thread would only wait for the first
 
         files = {path: stage for stage in run.stages for path in self.course.tests(stage, public_only=self._public(stage))}
         for path, stage in files.items():
@@ -149,6 +152,9 @@ class Session:
             raise KeyboardInterrupt
         if grading.collect_errors:
             raise CourseError(f"the checks can't be collected: {grading.collect_errors[0]}")
+        for stage in run.stages:
+            if not run.planned.get(stage.slug):
+                raise CourseError(f"stage `{stage.slug}` has no checks")
         if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             raise SandboxError(f"pytest stopped with status {int(status)}")
 
@@ -201,9 +207,6 @@ class Session:
 
 
 def _plan(run: _Run, planned: dict[str, list[Check]]) -> None:
-    for slug, checks in planned.items():
-        if not checks:
-            raise CourseError(f"stage `{slug}` has no checks")
     run.planned = planned
 
 

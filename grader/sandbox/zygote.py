@@ -72,6 +72,7 @@ def _preload() -> None:
     import torch.nn.functional  # noqa: F401
 
     torch.set_num_threads(1)
+    torch.backends.cpu.get_cpu_capability()  # reads /proc/cpuinfo, which a worker will not see
     for name in ("dataclasses", "inspect", "math", "numpy", "typing", "threading", "timeit"):
         __import__(name)
     sys.dont_write_bytecode = True
