@@ -150,6 +150,14 @@ def test_checks_not_written_yet_are_one_calm_line() -> None:
     assert "is to be written" not in out
 
 
+def test_a_missing_file_is_said_in_that_line() -> None:
+    waiting = (ended(Verdict.TODO, "`stage1_x.py` is not in the submission"),) * 3
+
+    out = shown(student_view(make_report((*waiting, hidden(Verdict.TODO)))))
+
+    assert "4 checks waiting, `stage1_x.py` is not in the submission" in out
+
+
 def test_one_check_alone_is_told_by_its_title() -> None:
     assert [block.manner for block in blocks([ended(message="m")])] == [Manner.SINGLE]
 

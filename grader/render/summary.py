@@ -77,12 +77,18 @@ def _singly(outcomes: Sequence[Outcome]) -> list[Block]:
     return told
 
 
-def first_gap(told: Block) -> str:
-    """The first `file:line` that is not written yet, of those that the waiting checks ran into."""
+def why_waiting(told: Block) -> str:
+    """Say where to begin: the first place not written yet that checks ran into, or what they all say."""
     places = {first_place(o.message) or first_place(o.traceback) for o in told.outcomes} - {""}
-    return min(
-        places, key=lambda place: (place.rpartition(":")[0], int(place.rpartition(":")[2])), default=""
-    )
+    if places:
+        return f"begin at {min(places, key=_file_and_line)}"
+    messages = {o.message for o in told.outcomes if not _is_withheld(o)}
+    return messages.pop() if len(messages) == 1 else ""
+
+
+def _file_and_line(place: str) -> tuple[str, int]:
+    file, _, line = place.rpartition(":")
+    return file, int(line)
 
 
 def count(outcomes: Sequence[Outcome]) -> str:

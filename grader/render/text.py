@@ -14,7 +14,7 @@ from rich.text import Text
 
 from grader.outcome import Outcome, Verdict, Visibility
 from grader.render.prose import Kind, one_line, parts, plural, points, printable
-from grader.render.summary import Block, Manner, about_hidden, advice, blocks, count, first_gap
+from grader.render.summary import Block, Manner, about_hidden, advice, blocks, count, why_waiting
 from grader.report import WITHHELD, Report, StageResult
 
 WIDEST = 100
@@ -126,9 +126,9 @@ def _seconds(outcome: Outcome) -> str:
 
 
 def _waiting(told: Block) -> Text:
-    place = first_gap(told)
     title = Text(f"not written yet: {plural(len(told.outcomes), 'check')} waiting", "dim")
-    return title.append(f", begin at {place}" if place else "")
+    why = why_waiting(told)
+    return title.append(", ").append(_flow(why)) if why else title
 
 
 def _below(outcome: Outcome, *, repeated: bool) -> Iterator[RenderableType]:
