@@ -19,6 +19,8 @@ from grader.machine import LAUNCH_S, Machine
 # Errors are shares of the largest |expected value|. In float64 right implementations agree to 1e-12, one with
 # a float32 softmax to 1e-7 a layer; the subtlest fault that was tried shows at 6e-6 (CONTRACT, "Rulings").
 FLOAT64 = 1e-6
+# Nothing but a projection lies before attention's own keys and values: they agree to 1e-15 in float64.
+PROJECTION = 1e-9
 # In float32 right implementations differ by 2e-6; a cache that went through half precision by 4e-4
 # (FIELD_NOTES, "Which check catches what").
 FLOAT32 = 1e-4
@@ -111,18 +113,22 @@ def cache(value: object, what: str, cfg: Any, B: int, dtype: torch.dtype) -> lis
     return pairs(value, what, cfg.n_layer, (B, cfg.n_head, S, cfg.head_dim), dtype)
 
 
-def tokens(value: object, what: str, want: Tensor, start: int = 0) -> Tensor:
-    """Return ids (B, N) int64 that equal `want`; `start` is the first column that the student chose."""
+def tokens(value: object, what: str, want: Tensor, start: int | None = None) -> Tensor:
+    """Return ids (B, N) int64 that equal `want`; of new text, `start` is the first column that is new."""
     got = tensor(value, what, want.shape, torch.int64)
     if torch.equal(got, want):
         return got
     row, column = (int(i) for i in (got != want).T.contiguous().nonzero()[0].flip(0))  # the earliest column
     a, b = int(got[row, column]), int(want[row, column])
     where = f"column {column}, row {row}"
+    if start is None:
+        fail(f"{what}: {a} at {where}, but {b} is right")
     if column < start:
         fail(f"{what}: the prompt itself is changed at {where}: {a}, not {b}")
-    right = "none of the new tokens is right" if column == start else f"{column - start} new tokens are right"
-    fail(f"{what}: {right}, then at {where}: {a}, but the uncached model says {b}")
+    right = (
+        "the first new token is wrong" if column == start else f"new tokens right so far: {column - start}"
+    )
+    fail(f"{what}: {right}; {a} at {where}, but the uncached model says {b}")
 
 
 def close(
@@ -183,7 +189,7 @@ def _chunk_hint(wrong: list[int], chunks: list[int], start: int) -> str:
     index = max(i for i in range(len(chunks)) if begins[i] <= wrong[0])
     fed = f"Fed in pieces of {_numbers(chunks)}: position {wrong[0]}"
     if index == 0:
-        return f"{fed} is in the first call, where there is no past yet"
+        return f"{fed} is in the first call" + (", where there is no past yet" if start == 0 else "")
     if wrong[0] == begins[index]:
         return (
             f"{fed} is the first of call {index + 1}. What came before is right, so look at what a past"

@@ -242,7 +242,7 @@ def test_calls_by_keyword(student, oracle, rng):
 @check(weight=1, category="other sizes")
 @pytest.mark.parametrize(
     "sizes",
-    [{"n_head": 1, "n_embd": 7}, {"n_head": 7, "n_embd": 7, "n_layer": 1}, {"n_head": 4, "n_embd": 44}],
+    [{"n_head": 1, "n_embd": 13}, {"n_head": 11, "n_embd": 11, "n_layer": 1}, {"n_head": 4, "n_embd": 44}],
     ids=["one-head", "heads-of-one", "wide-heads"],
 )
 def test_other_sizes(student, oracle, rng, sizes):
