@@ -1,4 +1,5 @@
-"""How long a student waits, as ratios to `import torch` measured in turn in the same run; and how much memory it takes.
+"""How long a student waits, as ratios to `import torch` measured in turn in the same run; and how much memory
+it takes.
 
 `make bench` prints a line a figure; `docs/performance.md` quotes them with the goals.
 """
@@ -86,7 +87,10 @@ def test_peak_memory_of_grade_all(benchmark: BenchmarkFixture, say: Say) -> None
 
     def watch() -> None:
         process = psutil.Popen(
-            [*GRADE, "all", "--submission", "solutions"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*GRADE, "all", "--submission", "solutions"],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         while process.poll() is None:
             sample(process, peaks)
@@ -94,7 +98,10 @@ def test_peak_memory_of_grade_all(benchmark: BenchmarkFixture, say: Say) -> None
 
     benchmark.pedantic(watch, rounds=1)
     trusted, worker = (peaks[name] / 1e6 for name in ("trusted", "worker"))
-    say(f"peak memory of grade all: trusted side {trusted:.0f} MB (goal ≤ 800), a worker {worker:.0f} MB (goal ≤ 500)")
+    say(
+        f"peak memory of grade all: trusted side {trusted:.0f} MB (goal ≤ 800), "
+        f"a worker {worker:.0f} MB (goal ≤ 500)"
+    )
 
 
 def sample(process: psutil.Process, peaks: dict[str, int]) -> None:

@@ -256,10 +256,36 @@ def check_course(ctx: click.Context) -> None:
     """Check the course: manifest, stubs, solutions, samples."""
     from grader.selfcheck import check
 
-    problems = check(_course(ctx))
+    problems = check(_course(ctx), progress=lambda text: click.echo(text, err=True))
     for problem in problems:
         click.echo(problem)
+    click.echo(f"{len(problems)} problems" if problems else "the course is in order")
     ctx.exit(EXIT_FAILED if problems else 0)
+
+
+@dev.command()
+@click.argument("slugs", nargs=-1, metavar="[STAGE]...")
+@click.option("--seed", default=0, help="Which shuffle, with --minutes.")
+@click.option("--minutes", default=0.0, help="Stop after so long; all mutants otherwise.")
+@click.option("--jobs", default=0, help="Graders side by side; one a core otherwise.")
+@click.option("--require", default=0.0, help="Exit 1 below this share of mutants noticed.")
+@click.pass_context
+def mutate(
+    ctx: click.Context, slugs: tuple[str, ...], seed: int, minutes: float, jobs: int, require: float
+) -> None:
+    """Break the solutions on purpose and see whether the checks notice."""
+    from grader.mutate import run, summary
+
+    course = _course(ctx)
+    stages = [course.stage(slug) for slug in slugs] or course.stages
+    score = run(course, stages, seed=seed, budget_s=60 * minutes, jobs=jobs, progress=_mutation_progress)
+    click.echo(summary(score))
+    ctx.exit(EXIT_FAILED if score.share < require else 0)
+
+
+def _mutation_progress(done: int, total: int, name: str, survived: bool) -> None:
+    if survived or done % 20 == 0 or done == total:
+        click.echo(f"{done}/{total}{'  survived: ' + name if survived else ''}", err=True)
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ STAGE_FILE = re.compile(r"[a-z][a-z0-9_]*\.py\Z")
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one check may use in the worker: wall-clock seconds, MiB above the bare worker, KiB of output kept."""
+    """What one check may use: wall-clock seconds, MiB above the bare worker, KiB of output kept."""
 
     check_s: float = 10.0
     import_s: float = 30.0
@@ -30,7 +30,10 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One exercise; `hidden_points` of its `points` are decided by hidden checks."""
+    """One exercise; `hidden_points` of its `points` are decided by hidden checks.
+
+    `uses` names earlier stages whose files, the student's own, this stage's file may import.
+    """
 
     slug: str
     title: str
@@ -39,6 +42,7 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hidden_points: float
     summary: str
     hints: tuple[str, ...]
+    uses: tuple[str, ...] = ()
     limits: Limits = Limits()
 
     @property
@@ -115,7 +119,7 @@ class Course:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over everything a verdict depends on: manifest, given model, tests, profiles, the grader itself."""
+        """SHA-256 over all that a verdict depends on: manifest, given model, tests, profiles, the grader."""
         files = [self.root / MANIFEST, self.given, *sorted(self.profiles.glob("*.toml"))]
         for folder in (self.root / "tests_public", self.root / "tests_hidden", Path(__file__).parent):
             files += sorted(folder.rglob("*.py"))
@@ -156,7 +160,7 @@ def _faults(stage: Stage) -> list[str]:
         (SLUG.match(stage.slug), "slug must be lower-case letters and digits"),
         (STAGE_FILE.match(stage.file), f"file `{stage.file}` must be a plain lower-case `.py` name"),
         (stage.file.startswith(stage.slug + "_"), f"file `{stage.file}` must begin with `{stage.slug}_`"),
-        (0 < stage.points, "points must be positive"),
+        (stage.points > 0, "points must be positive"),
         (0 <= stage.hidden_points < stage.points, "hidden_points must be at least 0 and less than points"),
         (len(stage.hints) == HINTS_PER_STAGE, f"needs {HINTS_PER_STAGE} hints, has {len(stage.hints)}"),
         (limits.check_s > 0 and limits.import_s > 0, "limits in seconds must be positive"),

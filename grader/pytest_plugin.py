@@ -1,7 +1,8 @@
 """Fixtures and the marker for checks, and the bridge from pytest's items to outcomes.
 
-Under plain `pytest tests_public` the student's file is imported in process, with real tracebacks. When `session.grade` runs pytest, it
-registers a `Grading` plugin, and the same tests get a remote module that answers from the worker.
+Under plain `pytest tests_public` the student's file is imported in process, with real tracebacks. When
+`session.grade` runs pytest, it registers a `Grading` plugin, and the same tests get a remote module that
+answers from the worker.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import hmac
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -45,7 +47,7 @@ class Grading:
         stages: dict[Path, Stage],
         student: Callable[[Stage, Machine | None], Any],
         finish: Callable[[], str],
-        seed: Callable[[str], bytes],
+        seed: Callable[[str], int],
         on_planned: Callable[[dict[str, list[Check]]], None],
         on_outcome: Callable[[Stage, Outcome], None],
     ) -> None:
@@ -66,7 +68,9 @@ class Grading:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             reasons = [line[1:].strip() for line in report.longreprtext.splitlines() if line.startswith("E ")]
-            self.collect_errors.append(f"`{report.nodeid}`: {reasons[-1] if reasons else report.longreprtext}")
+            self.collect_errors.append(
+                f"`{report.nodeid}`: {reasons[-1] if reasons else report.longreprtext}"
+            )
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         planned: dict[str, list[Check]] = {stage.slug: [] for stage in self.stages.values()}
@@ -82,9 +86,7 @@ class Grading:
         self._begun = time.perf_counter()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[None]
-    ) -> Iterator[None]:
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
         """Judge each phase; the first that did not pass decides."""
         report = yield
         stage, check = self.checks[item.nodeid]
@@ -99,7 +101,9 @@ class Grading:
         seconds = time.perf_counter() - self._begun
         found = self._ended.pop(item.nodeid, Outcome(check, Verdict.PASS))
         metrics = item.stash.get(METRICS, {})
-        outcome = Outcome(check, found.verdict, seconds, found.message, found.traceback, self.finish(), metrics)
+        outcome = Outcome(
+            check, found.verdict, seconds, found.message, found.traceback, self.finish(), metrics
+        )
         self.on_outcome(stage, outcome)
 
 
@@ -124,8 +128,14 @@ def judge(error: BaseException) -> tuple[Verdict, str, str]:
 
 def _test_line(error: BaseException) -> str:
     """The line of the test file that an exception passed through."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name.startswith("test_")]
-    return f"{Path(frames[-1].filename).parent.name}/{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name.startswith("test_")
+    ]
+    return (
+        f"{Path(frames[-1].filename).parent.name}/{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+        if frames
+        else ""
+    )
 
 
 def check_of(item: pytest.Item, stage: Stage, course: Course) -> Check:
@@ -147,7 +157,7 @@ def check_of(item: pytest.Item, stage: Stage, course: Course) -> Check:
 
 
 def seed_number(secret: bytes, submission_digest: str, check_id: str) -> int:
-    """HMAC-SHA-256(secret, digest, check id) as a seed: unpredictable without the secret, the same on a regrade."""
+    """HMAC-SHA-256 of digest and check id: unpredictable without the secret, the same on a regrade."""
     mac = hmac.new(secret, f"{submission_digest}\0{check_id}".encode(), hashlib.sha256)
     return int.from_bytes(mac.digest()[:SEED_BYTES], "little")
 
@@ -208,12 +218,13 @@ def rng(request: pytest.FixtureRequest) -> torch.Generator:
 @pytest.fixture
 def metrics(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Figures that go into the report beside the verdict."""
-    return request.node.stash.setdefault(METRICS, {})
+    figures: dict[str, Any] = request.node.stash.setdefault(METRICS, {})
+    return figures
 
 
 @pytest.fixture
 def machine() -> Machine:
-    """A pretend machine for `timed_steps`; its clocks and devices are in place before the student's file is imported."""
+    """A pretend machine for `timed_steps`, in place before the student's file is imported."""
     from grader.machine import Machine
 
     return Machine()
@@ -221,28 +232,32 @@ def machine() -> Machine:
 
 @pytest.fixture
 def student(request: pytest.FixtureRequest, oracle: ModuleType) -> Iterator[Any]:
-    """The student's stage file: a remote module when graded, the imported module itself under plain pytest."""
+    """The student's stage file: a remote module when graded, the module itself under plain pytest."""
     pretend = request.getfixturevalue("machine") if "machine" in request.fixturenames else None
     grading = request.config.stash.get(GRADING, None)
     if grading:
         yield grading.student(grading.checks[request.node.nodeid][0], pretend)
     else:
-        yield from local_student(_course(request).exercises / f"{request.path.stem.removeprefix('test_')}.py", pretend)
+        yield from local_student(
+            _course(request).exercises / f"{request.path.stem.removeprefix('test_')}.py", pretend
+        )
 
 
-def local_student(file: Path, pretend: Machine | None) -> Iterator[ModuleType]:
+def local_student(file: Path, pretend: Machine | None) -> Generator[ModuleType, None, None]:
     """Import a stage file in this process, the pretend machine's fakes in place while it is used."""
     from grader.sandbox import worker
 
     hooks = pretend.hooks() if pretend else {}
-    faked = [
-        worker.install_fake(name, lambda args, kwargs, hook=hook: hook(*args, **kwargs)) for name, hook in hooks.items()
-    ]
+    faked = [worker.install_fake(name, partial(_call, hook)) for name, hook in hooks.items()]
     try:
         yield worker.import_student(file)
     finally:
         for parent, name, real in reversed(faked):
             setattr(parent, name, real)
+
+
+def _call(hook: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return hook(*args, **kwargs)
 
 
 @pytest.fixture(scope="session")
@@ -255,4 +270,6 @@ def small(oracle: ModuleType) -> torch.nn.Module:
 @pytest.fixture(scope="session")
 def text() -> Callable[[Any], Any]:
     """Text to the small model's token ids and back: its vocabulary is the 256 bytes."""
-    return lambda value: list(value.encode()) if isinstance(value, str) else bytes(value).decode("utf-8", "replace")
+    return lambda value: (
+        list(value.encode()) if isinstance(value, str) else bytes(value).decode("utf-8", "replace")
+    )

@@ -20,7 +20,8 @@ def earned_points(stage: Stage, outcomes: Sequence[Outcome], *, hidden: bool) ->
     """Points earned: in each group the group's points times the weight passed over the weight planned.
 
     `outcomes` holds one for every planned check, so what did not run counts as not passed. Rounded down to a
-    hundredth so that only a full pass earns full points. A `broken` check makes the stage earn 0 (not scored).
+    hundredth so that only a full pass earns full points. A `broken` check makes the stage earn 0 (not
+    scored).
     """
     if any(o.verdict is Verdict.BROKEN for o in outcomes):
         return 0.0

@@ -1,10 +1,10 @@
-"""The course checks itself: stubs fresh, solutions full, stubs nought, samples as they declare, every check seen failing."""
+"""The course checks itself: stubs fresh, solutions full, stubs nought, samples as declared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from grader import samples, stubs, submission
+from grader import pool, samples, stubs, submission
 from grader.course import Course, Stage
 from grader.outcome import Verdict
 from grader.report import Report
@@ -16,28 +16,28 @@ Progress = Callable[[str], None]
 
 def check(course: Course, *, progress: Progress = lambda text: None) -> list[str]:
     """Find what is wrong with the course, one line each; an empty list is health."""
-    problems = [f"`{path}` is not what its solution makes: run `grade dev stubs`" for path in stubs.stale_stubs(course.root)]
+    problems = [
+        f"`{path}` is not what its solution makes: run `grade dev stubs`"
+        for path in stubs.stale_stubs(course.root)
+    ]
     with Session(course, Options()) as session:
-        progress("solutions")
+        progress("solutions and stubs")
         problems += _solutions(session, course)
-        progress("stubs")
         problems += _stubs(session, course)
-        seen = set()
-        everything = [*samples.load_all(course, "correct"), *samples.load_all(course, "wrong")]
-        for number, sample in enumerate(everything, 1):
-            progress(f"samples {number}/{len(everything)}: {sample.kind}/{sample.name}")
-            report = grade_sample(session, course, sample)
-            problems += judge_sample(sample, report)
-            seen |= failed_checks(report)
-        problems += _never_failing(session, course, seen)
-    return problems
+    everything = [*samples.load_all(course, "correct"), *samples.load_all(course, "wrong")]
+    seen: set[str] = set()
+    for number, (sample, report) in enumerate(pool.run(course, Options(), grade_sample, everything), 1):
+        progress(f"samples {number}/{len(everything)}: {sample.kind}/{sample.name}")
+        problems += judge_sample(sample, report)
+        seen |= failed_checks(report)
+    return problems + _never_failing(course, seen)
 
 
-def grade_sample(session: Session, course: Course, sample: Sample) -> Report:
+def grade_sample(session: Session, sample: Sample) -> Report:
     """Grade a sample on its own stage."""
     files = {name: text.encode() if isinstance(text, str) else text for name, text in sample.files.items()}
     work = submission.of_files(sample.name, files)
-    return session.grade(work, [course.stage(sample.stage)])
+    return session.grade(work, [session.course.stage(sample.stage)])
 
 
 def failed_checks(report: Report) -> set[str]:
@@ -69,7 +69,9 @@ def _solutions(session: Session, course: Course) -> Iterator[str]:
 
 def _stubs(session: Session, course: Course) -> Iterator[str]:
     """Untouched stubs must earn nothing, and every check must be seen refusing them."""
-    files = {s.file: _stub(course, s).encode() for s in course.stages if (course.solutions / s.file).is_file()}
+    files = {
+        s.file: _stub(course, s).encode() for s in course.stages if (course.solutions / s.file).is_file()
+    }
     report = session.grade(submission.of_files("stubs", files), course.stages)
     for stage in report.stages:
         passed = [o.check.id for o in stage.outcomes if o.verdict is not Verdict.TODO]
@@ -81,9 +83,9 @@ def _stub(course: Course, stage: Stage) -> str:
     return stubs.stub_text((course.solutions / stage.file).read_text(encoding="utf-8"), stage.slug)
 
 
-def _never_failing(session: Session, course: Course, seen: Iterable[str]) -> list[str]:
+def _never_failing(course: Course, seen: Iterable[str]) -> list[str]:
     """A check that no wrong sample fails has not shown that it can."""
-    report = session.grade(submission.of_files("nothing", {}), course.stages)
+    with Session(course, Options(isolation="none")) as session:
+        report = session.grade(submission.of_files("nothing", {}), course.stages)
     every = {o.check.id for stage in report.stages for o in stage.outcomes}
     return [f"check `{check_id}` is failed by no wrong sample" for check_id in sorted(every - set(seen))]
-

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from grader.sandbox.host import Launcher
     from grader.stage_host import StageHost
 
+UNUSED_PLUGINS = (
+    *("cacheprovider", "terminal", "faulthandler", "logging", "warnings", "unraisableexception"),
+    *("threadexception", "junitxml", "doctest"),
+)
 LEVELS = ("auto", "confined", "process", "none")
 
 
@@ -74,7 +78,9 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -99,7 +105,8 @@ class Session:
     ) -> Report:
         """Run the stages' checks against a submission.
 
-        Raises SandboxError where the untrusted side fails, CourseError where a stage has no checks; KeyboardInterrupt passes.
+        Raises SandboxError where the untrusted side fails, CourseError where a stage has no checks;
+        KeyboardInterrupt passes.
         """
         begun, started = time.monotonic(), datetime.datetime.now(datetime.UTC)
         run = _Run(submission, stages, on_start, on_outcome)
@@ -124,17 +131,32 @@ class Session:
             stages=tuple(self._result(run, stage) for stage in stages),
         )
 
+    def first_failure(self, submission: Submission, stage: Stage) -> Outcome | None:
+        """Run a stage's checks up to the first that does not pass, and return that one."""
+        run = _Run(submission, [stage], lambda stage, count: None, lambda stage, outcome: None)
+        try:
+            self._run_pytest(run, "--exitfirst")
+        finally:
+            self._close_host()
+        return next((o for o in run.outcomes[stage.slug] if o.verdict is not Verdict.PASS), None)
+
     # One pytest run
 
-    def _run_pytest(self, run: _Run) -> None:
+    def _run_pytest(self, run: _Run, *switches: str) -> None:
         import pytest
         import torch
 
         from grader.pytest_plugin import Grading, seed_number
 
-        torch.set_num_threads(1)  # the checks' tensors are tiny: a second thread would only wait for the first
+        torch.set_num_threads(
+            1
+        )  # the checks' tensors are tiny: a second thread would only wait for the first
 
-        files = {path: stage for stage in run.stages for path in self.course.tests(stage, public_only=self._public(stage))}
+        files = {
+            path: stage
+            for stage in run.stages
+            for path in self.course.tests(stage, public_only=self._public(stage))
+        }
         for path, stage in files.items():
             if not path.is_file():
                 raise CourseError(f"stage `{stage.slug}` has no checks: `{path}` is missing")
@@ -147,7 +169,7 @@ class Session:
             on_planned=partial(_plan, run),
             on_outcome=partial(_note, run),
         )
-        status = pytest.main(_arguments(self.course.root, list(files)), plugins=[grading])
+        status = pytest.main([*_arguments(self.course.root, list(files)), *switches], plugins=[grading])
         if grading.interrupted:
             raise KeyboardInterrupt
         if grading.collect_errors:
@@ -167,7 +189,9 @@ class Session:
 
         if self._host is None or self._host.stage is not stage:
             layers = self._close_host()
-            self._host = StageHost(self.course, run.submission, stage, self._open_launcher(), self.options.namespaces)
+            self._host = StageHost(
+                self.course, run.submission, stage, self._open_launcher(), self.options.namespaces
+            )
             self._host.layers |= layers
         return self._host.student(pretend)
 
@@ -221,11 +245,17 @@ def _note(run: _Run, stage: Stage, outcome: Outcome) -> None:
 def _arguments(root: Path, files: list[Path]) -> list[str]:
     """Pytest as bare as it gets: no configuration, conftest, plugin or cache of anyone's."""
     os.environ["PYTEST_ADDOPTS"] = ""
-    plugins = "cacheprovider terminal faulthandler logging warnings unraisableexception threadexception junitxml doctest"
-    switches = [word for name in plugins.split() for word in ("-p", f"no:{name}")]
+    switches = [word for name in UNUSED_PLUGINS for word in ("-p", f"no:{name}")]
     return [
         *("-c", os.devnull, f"--rootdir={root}", "--noconftest", "--disable-plugin-autoload"),
-        *("-p", "grader.pytest_plugin", "--assert=plain", "--import-mode=importlib", "--capture=no", *switches),
+        *(
+            "-p",
+            "grader.pytest_plugin",
+            "--assert=plain",
+            "--import-mode=importlib",
+            "--capture=no",
+            *switches,
+        ),
         *map(str, files),
     ]
 

@@ -26,7 +26,7 @@ CPU_SHARE = 4  # processor seconds a process may use, as a multiple of its wall-
 
 @dataclass(slots=True)
 class StageHost:
-    """Opens the host when first asked, again after a check has ended it; an import that failed is not tried again."""
+    """Open the host when first asked and again after a check ended it; a failed import is final."""
 
     course: Course
     submission: Submission
@@ -58,7 +58,8 @@ class StageHost:
     def student(self, pretend: Machine | None) -> Any:
         """The stage file for one check, behind its transport.
 
-        Raises StudentFault where it is missing or can't be imported, SandboxError where the untrusted side fails.
+        Raises StudentFault where it is missing or can't be imported, SandboxError where the untrusted side
+        fails.
         """
         if self.stage.file not in self.submission.files:
             raise StudentFault.of(Verdict.TODO, f"`{self.stage.file}` is not in the submission")
@@ -97,7 +98,7 @@ class StageHost:
         return next(self.local)
 
     def _import_in_check(self, channel: Channel, pretend: Machine | None) -> None:
-        """Have the file imported in the check's own process; what goes wrong there will not be tried again."""
+        """Have the file imported in the check's own process; a failure there is final."""
         try:
             channel.open(str(self.file), pretend.hooks() if pretend else {})
         except StudentFault as fault:
@@ -113,7 +114,9 @@ class StageHost:
             raise self.import_fault
         if self.host is None or not self.host.alive:
             self.host = self._open_host()
-            if not self.late and self.host.threads() > 1:  # a fork of it would hang: import in every check instead
+            if (
+                not self.late and self.host.threads() > 1
+            ):  # a fork of it would hang: import in every check instead
                 self.host.end()
                 self.late = True
                 self.host = self._open_host()
@@ -139,7 +142,7 @@ class StageHost:
             raise
         self.layers = host.layers
         try:
-            error = host.wait_imported()
+            failure = host.wait_imported()
         except TimeoutError:
             host.end()
             self.import_fault = import_timeout(self.stage.file, limits.import_s)
@@ -149,7 +152,7 @@ class StageHost:
             host.end()
             self.import_fault = StudentFault.of(Verdict.PROTOCOL, f"`{self.stage.file}`: {broken}")
         else:
-            self.import_fault = fault_from(error, self.stage.file) if error else None
+            self.import_fault = fault_from(failure, self.stage.file) if failure else None
         if self.import_fault:
             host.end()
             raise self.import_fault

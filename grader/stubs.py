@@ -39,8 +39,8 @@ def stub_text(solution_source: str, stage_slug: str) -> str:
     left is not Python.
     """
     tree = _parse(solution_source, f"solution of `{stage_slug}`")
-    lines = list(io.StringIO(solution_source, newline=""))  # lines as the parser counts them
-    regions = _find_regions(lines, stage_slug)
+    lines = list(io.StringIO(solution_source, newline=""))
+    regions = find_regions(solution_source, stage_slug)
     if not regions:
         raise CourseError(
             f"solution of `{stage_slug}`: nothing is marked; put `{BEGIN}` … `{END}` around a part"
@@ -89,11 +89,12 @@ def _is_fresh(path: Path, text: str) -> bool:
     return path.is_file() and path.read_bytes() == text.encode()
 
 
-def _find_regions(lines: list[str], slug: str) -> list[Region]:
+def find_regions(solution_source: str, slug: str) -> list[Region]:
     """Pair the markers up.
 
     Raises CourseError with the line of the first one that has no partner.
     """
+    lines = list(io.StringIO(solution_source, newline=""))  # lines as the parser counts them
     regions = []
     begin: int | None = None
     for number, line in enumerate(lines, start=1):

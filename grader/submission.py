@@ -1,13 +1,13 @@
 """What a student handed in: find the stage files, vet them, hold them as bytes with a digest.
 
-Only files that the manifest names are taken, so nothing else that lies in a submission (a planted `conftest.py`, `torch.py`,
-`*.pth`) ever reaches a worker. Archives are read in memory, never unpacked to disk.
+Only files that the manifest names are taken, so nothing else that lies in a submission (a planted
+`conftest.py`, `torch.py`, `*.pth`) ever reaches a worker. Archives are read in memory, never unpacked to
+disk.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import stat
 import tarfile
@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from grader.course import Course
 from grader.errors import SubmissionError
@@ -54,7 +55,9 @@ def load(path: Path, course: Course) -> Submission:
     else:
         raise SubmissionError(f"`{path.name}` is no folder, .zip, .tar.gz or stage file")
     if not found:
-        raise SubmissionError(f"`{path}` holds no stage file (such as `{course.stages[0].file}`){_hint(notes)}")
+        raise SubmissionError(
+            f"`{path}` holds no stage file (such as `{course.stages[0].file}`){_hint(notes)}"
+        )
     name = path.name.split(".")[0] if path.is_file() else path.resolve().name
     return Submission(SubmissionInfo(name, digest(found), tuple(notes)), found)
 
@@ -79,7 +82,9 @@ def _hint(notes: list[str]) -> str:
 def _from_file(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]]:
     name = next((w for w in sorted(wanted) if path.name == w or path.name.endswith("_" + w)), None)
     if name is None:
-        raise SubmissionError(f"`{path.name}` is not named as a stage file; expected one of {', '.join(sorted(wanted))}")
+        raise SubmissionError(
+            f"`{path.name}` is not named as a stage file; expected one of {', '.join(sorted(wanted))}"
+        )
     _vet_size(path.name, path.lstat().st_size)
     return {name: _read(path)}, []
 
@@ -126,8 +131,8 @@ def _read(path: Path) -> bytes:
         return _whole(file, path.name)
 
 
-def _whole(file: io.BufferedIOBase | object, name: str) -> bytes:
-    data = bytes(file.read(MAX_FILE_BYTES + 1))  # type: ignore[attr-defined]
+def _whole(file: IO[bytes], name: str) -> bytes:
+    data = file.read(MAX_FILE_BYTES + 1)
     _vet_size(name, len(data))
     return data
 
@@ -143,7 +148,9 @@ def _from_zip(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
             _vet_count(len(members))
-            named = [(m.filename, m) for m in members if not m.is_dir() and not stat.S_ISLNK(m.external_attr >> 16)]
+            named = [
+                (m.filename, m) for m in members if not m.is_dir() and not stat.S_ISLNK(m.external_attr >> 16)
+            ]
             chosen, notes = _choose([name for name, _ in named], wanted)
             by_name = dict(named)
             return {w: _whole_member(archive.open(by_name[full]), w) for w, full in chosen.items()}, notes
@@ -158,7 +165,9 @@ def _from_tar(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]
             members = list(_counted(archive))
             named = {m.name: m for m in members if m.isreg()}
             chosen, notes = _choose(list(named), wanted)
-            return {w: _whole_member(archive.extractfile(named[full]), w) for w, full in chosen.items()}, notes
+            return {
+                w: _whole_member(archive.extractfile(named[full]), w) for w, full in chosen.items()
+            }, notes
     except (tarfile.TarError, OSError, EOFError, ValueError) as error:
         raise SubmissionError(f"`{path.name}` is not a readable tar archive: {error}") from error
 
@@ -174,16 +183,18 @@ def _counted(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         yield member
 
 
-def _whole_member(file: object, name: str) -> bytes:
+def _whole_member(file: IO[bytes] | None, name: str) -> bytes:
     if file is None:
         raise SubmissionError(f"`{name}` is not a plain file")
-    with file:  # type: ignore[attr-defined]
+    with file:
         return _whole(file, name)
 
 
 def _vet_archive(path: Path) -> None:
     if path.stat().st_size > MAX_ARCHIVE_BYTES:
-        raise SubmissionError(f"`{path.name}` is {path.stat().st_size} bytes; at most {MAX_ARCHIVE_BYTES} are read")
+        raise SubmissionError(
+            f"`{path.name}` is {path.stat().st_size} bytes; at most {MAX_ARCHIVE_BYTES} are read"
+        )
 
 
 def _vet_count(count: int) -> None:

@@ -1,4 +1,4 @@
-"""A check's process: it answers with values, and however it fails to, the verdict is the right one and the next check runs."""
+"""A check's process answers with values; however it fails to, the verdict is right and the next runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import msgspec
 import pytest
@@ -29,7 +28,11 @@ Run = Callable[..., RemoteModule]
 @pytest.fixture(scope="module")
 def launchers() -> Iterator[dict[str, Launcher]]:
     server = ForkServer(launch("main"))
-    made: dict[str, Launcher] = {"confined": server, "confined without namespaces": server, "process": Spawner()}
+    made: dict[str, Launcher] = {
+        "confined": server,
+        "confined without namespaces": server,
+        "process": Spawner(),
+    }
     yield made
     server.close()
     made["process"].close()
@@ -69,7 +72,8 @@ def test_values_of_every_kind_come_back_exactly(run: Run) -> None:
             k: torch.Tensor
             v: torch.Tensor
         def give():
-            return [None, True, 3, 2.5, "é", (1,), {"a": torch.ones(2, dtype=torch.bfloat16)}, Pair(torch.tensor(1), torch.tensor(True))]
+            half = torch.ones(2, dtype=torch.bfloat16)
+            return [None, True, 3, 2.5, "é", (1,), {"a": half}, Pair(torch.tensor(1), torch.tensor(True))]
     """)
     got = student.give()
     assert got[:6] == [None, True, 3, 2.5, "é", (1,)]
@@ -185,7 +189,15 @@ ENDINGS = {
 }
 
 
-SLOW_LEVEL_ENDINGS = ("raises", "raises at import", "os._exit", "segfault", "hangs", "hangs at import", "memory")
+SLOW_LEVEL_ENDINGS = (
+    "raises",
+    "raises at import",
+    "os._exit",
+    "segfault",
+    "hangs",
+    "hangs at import",
+    "memory",
+)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +265,9 @@ def test_nothing_reaches_the_next_check(open_host: Callable[..., StageHost]) -> 
     assert host.student(None).g() == (0, True, "torch.float32")
 
 
-def test_a_pool_of_threads_started_at_import_does_not_hang_the_checks(open_host: Callable[..., StageHost]) -> None:
+def test_a_pool_of_threads_started_at_import_does_not_hang_the_checks(
+    open_host: Callable[..., StageHost],
+) -> None:
     host = open_host("""
         import torch
         torch.set_num_threads(4)

@@ -1,10 +1,11 @@
 """Confinement of this process: what a worker can't do any more, layer by layer.
 
-Covered on Linux: reading any file but Python, the system's libraries and the submission's snapshot; writing anywhere but one
-private folder; the network, loopback included; other programs; other processes (signals, ptrace, memory); memory, CPU time,
-file size, descriptors, core files; outliving the grader. Not covered: the CPU's side channels; holes in the kernel itself; how much
-CPU and memory bandwidth a worker takes while its deadline runs; on kernels without user namespaces also: the sight of other
-processes' numbers. `docs/security.md` says more.
+Covered on Linux: reading any file but Python, the system's libraries and the submission's snapshot; writing
+anywhere but one private folder; the network, loopback included; other programs; other processes (signals,
+ptrace, memory); memory, CPU time, file size, descriptors, core files; outliving the grader. Not covered: the
+CPU's side channels; holes in the kernel itself; how much CPU and memory bandwidth a worker takes while its
+deadline runs; on kernels without user namespaces also: the sight of other processes' numbers.
+`docs/security.md` says more.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LAST_CAPABILITY = 40
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to confine one worker: `namespaces` false leaves those out (for kernels and tests that have none)."""
+    """How to confine one worker; `namespaces` false leaves those out."""
 
     snapshot: Path
     scratch: Path
@@ -58,7 +59,7 @@ def _check(result: int, what: str) -> None:
 
 
 def hide() -> None:
-    """Make this process's memory and descriptors unreadable to others of the same user, and its orphans its own."""
+    """Make this process unreadable to others of its user, and the parent of its orphans."""
     _check(_libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "dumpable")
     _check(_libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "subreaper")
 
@@ -69,7 +70,7 @@ def die_with_parent() -> None:
 
 
 def leave_namespaces(plan: Plan) -> str:
-    """Enter new user, mount, pid, net and ipc namespaces; the *next* fork is process 1 of the new pid namespace.
+    """Enter new user, mount, pid, net and ipc namespaces; the next fork is process 1 in there.
 
     Returns "on" or why not.
     """
@@ -89,7 +90,7 @@ def leave_namespaces(plan: Plan) -> str:
 
 
 def shed_user() -> str:
-    """As root, become `nobody` by real user id, so that the limit on processes counts; files stay readable."""
+    """As root, become `nobody` by real user id, so that the limit on processes counts."""
     if os.getuid() != 0:
         return "on: not root"
     try:
@@ -100,7 +101,8 @@ def shed_user() -> str:
 
 
 def confine(plan: Plan, namespaces: str, user: str) -> dict[str, str]:
-    """Confine this process for good; `namespaces` and `user` are what `leave_namespaces` and `shed_user` said.
+    """Confine this process for good; `namespaces` and `user` are what `leave_namespaces` and `shed_user`
+    said.
 
     Returns each layer's "on" or why it is off. Raises SandboxError where a required layer can't be had.
     """
@@ -110,8 +112,12 @@ def confine(plan: Plan, namespaces: str, user: str) -> dict[str, str]:
         layers["mounts"] = _attempt(lambda: _hide_mounts(plan.scratch))
     os.chdir(plan.scratch)
     layers["capabilities"] = _attempt(_drop_capabilities)
-    layers["landlock"] = _attempt(lambda: landlock.restrict(_rules(plan)), f"on: {', '.join(landlock.covers())}")
-    layers["seccomp"] = _attempt(seccomp.refuse_dangerous) if seccomp.supported() else "off: not on this machine"
+    layers["landlock"] = _attempt(
+        lambda: landlock.restrict(_rules(plan)), f"on: {', '.join(landlock.covers())}"
+    )
+    layers["seccomp"] = (
+        _attempt(seccomp.refuse_dangerous) if seccomp.supported() else "off: not on this machine"
+    )
     missing = [name for name in REQUIRED if not layers[name].startswith("on")]
     if missing:
         raise SandboxError("; ".join(f"`{name}` is {layers[name]}" for name in missing))
@@ -157,7 +163,8 @@ def readable_roots() -> list[Path]:
 def _limit(plan: Plan, *, own_count: bool) -> None:
     """Resource limits, hard; the address space counts from what the bare worker already maps.
 
-    Processes are counted per user, in a user namespace of one's own from nought (`own_count`), else beside all others.
+    Processes are counted per user, in a user namespace of one's own from nought (`own_count`), else beside
+    all others.
     """
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     others = 0 if own_count else int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])

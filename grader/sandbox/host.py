@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -24,9 +25,10 @@ KILL_S = 20.0
 STATUS_S = 3.0
 CHUNK_BYTES = 1 << 16
 
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where and under which limits a stage file is run: `snapshot` holds it and the given model, `scratch` is writable."""
+    """Where and under which limits a stage file runs: from `snapshot`, writing only to `scratch`."""
 
     snapshot: Path
     scratch: Path
@@ -152,7 +154,9 @@ class Launcher(Protocol):
 class Host:
     """The process that has a stage file imported; makes a process (or a turn) for every check."""
 
-    def __init__(self, launcher: Launcher, control: socket.socket, pid: int, place: Place, output: Output) -> None:
+    def __init__(
+        self, launcher: Launcher, control: socket.socket, pid: int, place: Place, output: Output
+    ) -> None:
         self.launcher, self.control, self.pid, self.place, self.output = launcher, control, pid, place, output
         self.layers: dict[str, str] = {}
         self.alive = True
@@ -281,7 +285,7 @@ class ForkServer:
 
 
 class Spawner:
-    """`process`: a fresh Python for every stage, its checks in turn; no confinement but limits and a session."""
+    """`process`: a fresh Python for every stage, its checks in turn; limits, but no confinement."""
 
     level = "process"
 
@@ -310,11 +314,9 @@ class Spawner:
     def end(self, host: Host) -> int:
         """Kill the process group."""
         process = self.processes.pop(host.pid)
-        for group in (os.killpg, os.kill):
-            try:
-                group(process.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill(process.pid, signal.SIGKILL)
         return _finish(process)
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ DEVICE = _READ_FILE | _WRITE_FILE
 
 def abi() -> int:
     """The kernel's Landlock version; 0 where there is none or it is switched off."""
-    return max(0, _LIBC.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG))
+    return max(0, int(_LIBC.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)))
 
 
 def covers() -> list[str]:

@@ -30,8 +30,8 @@ def launch(function: str) -> Started:
     root = str(Path(__file__).resolve().parents[2])
     ours, theirs = socket.socketpair()
     code = (
-        f"import sys; sys.path.insert(0, {root!r}); from grader.sandbox import zygote; sys.path.remove({root!r}); "
-        f"zygote.{function}({theirs.fileno()})"
+        f"import sys; sys.path.insert(0, {root!r}); from grader.sandbox import zygote; "
+        f"sys.path.remove({root!r}); zygote.{function}({theirs.fileno()})"
     )
     with theirs:
         process = subprocess.Popen(

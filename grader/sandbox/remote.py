@@ -1,15 +1,14 @@
 """The trusted side of a check: call the student's code as if it were here, believe nothing but values.
 
-`RemoteModule` and `RemoteObject` have the call syntax of the real things, so that one test serves in process and across the
-socket. A tensor or container that came from the worker and goes back as the same object arrives there as the
-student's own object, so aliasing is what it would be in one process; ours is a snapshot.
+`RemoteModule` and `RemoteObject` have the call syntax of the real things, so that one test serves in process
+and across the socket. A tensor or container that came from the worker and goes back as the same object
+arrives there as the student's own object, so aliasing is what it would be in one process; ours is a snapshot.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -45,10 +44,12 @@ _FAULTS: dict[str, type[StudentFault]] = {
 
 
 def fault_from(error: wire.Error, file: str) -> StudentFault:
-    """Turn a described exception into the fault that a test sees; also an instance of its nearest common builtin."""
+    """Turn a described exception into the fault that a test sees, also of its nearest common builtin type."""
     where = f"`{file}:{error.line}`" if error.line else f"`{file}`"
     if error.kind == "missing":
-        return StudentFault.of(Verdict.RAISED, f"{where}: {error.text}; the exercise asks for it by this name")
+        return StudentFault.of(
+            Verdict.RAISED, f"{where}: {error.text}; the exercise asks for it by this name"
+        )
     if error.kind == "signature":
         return StudentFault.of(Verdict.RAISED, f"{where}: can't be called as the exercise says: {error.text}")
     if error.kind == "unsendable":
@@ -216,7 +217,9 @@ class Channel:
         self.host.end()
         if self.opening:
             return import_timeout(self.file, self.host.place.import_s)
-        said = f"`{self.file}`: no answer within {self.check_s:g} s: an endless loop, or far too much work a step?"
+        said = (
+            f"`{self.file}`: no answer within {self.check_s:g} s: an endless loop, or too much work a step?"
+        )
         return StudentFault.of(Verdict.TIMEOUT, said)
 
     def _gone(self) -> StudentFault:
@@ -241,9 +244,13 @@ def crash_fault(status: int, file: str) -> StudentFault:
         return StudentFault.of(Verdict.TIMEOUT, f"`{file}`: used up its processor time: an endless loop?")
     if number:
         name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
-        return StudentFault.of(Verdict.CRASH, f"`{file}`: the process was ended by signal {name} instead of answering")
+        return StudentFault.of(
+            Verdict.CRASH, f"`{file}`: the process was ended by signal {name} instead of answering"
+        )
     code = f" with exit status {status >> 8}" if status >= 0 else ""
-    return StudentFault.of(Verdict.CRASH, f"`{file}`: the process ended{code} instead of answering (exit, os._exit?)")
+    return StudentFault.of(
+        Verdict.CRASH, f"`{file}`: the process ended{code} instead of answering (exit, os._exit?)"
+    )
 
 
 class RemoteObject:

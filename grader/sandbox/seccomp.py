@@ -1,8 +1,8 @@
 """Seccomp: system calls that student code never needs, refused for good (Linux; man 2 seccomp).
 
-A refused call returns an error, it does not kill: a student's stray `os.kill` is an exception with a line number. Written out
-here because the kept bindings need `libseccomp` on the machine, which a student's laptop does not have. Numbers: the kernel's
-`syscall_64.tbl` and `asm-generic/unistd.h`.
+A refused call returns an error, it does not kill: a student's stray `os.kill` is an exception with a line
+number. Written out here because the kept bindings need `libseccomp` on the machine, which a student's laptop
+does not have. Numbers: the kernel's `syscall_64.tbl` and `asm-generic/unistd.h`.
 """
 
 from __future__ import annotations
@@ -36,15 +36,18 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
     "pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424),
     "process_madvise": (440, 440), "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
-    "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "setsid": (112, 157), "setpgid": (109, 154),
+    "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "setsid": (112, 157),
+    "setpgid": (109, 154),
     "sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274),
     "ioprio_set": (251, 30),
     # the machine
-    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
+    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39),
+    "pivot_root": (155, 41),
     "chroot": (161, 51), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
     "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
     "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "keyctl": (250, 219),
-    "add_key": (248, 217), "request_key": (249, 218), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
+    "add_key": (248, 217), "request_key": (249, 218), "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427), "init_module": (175, 105), "finit_module": (313, 273),
     "delete_module": (176, 106), "kexec_load": (246, 104), "reboot": (169, 142), "swapon": (167, 224),
     "swapoff": (168, 225), "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171),
@@ -70,7 +73,8 @@ def supported() -> bool:
 
 
 def refuse_dangerous() -> None:
-    """Refuse network, other programs, other processes, namespaces and the like, in this process and its children.
+    """Refuse network, other programs, other processes, namespaces and the like, in this process and its
+    children.
 
     Raises OSError where the kernel refuses the filter.
     """
@@ -126,7 +130,12 @@ def _refuse_unless_zero(number: int, argument: int) -> bytes:
 
 def _refuse_clone(number: int, flags: int, *, when_set: bool) -> bytes:
     yes, no = (0, 1) if when_set else (1, 0)
-    body = _step(_LOAD, _OFFSET_ARGS) + _step(_JUMP_SET, flags, yes, no) + _refusal() + _step(_LOAD, _OFFSET_NUMBER)
+    body = (
+        _step(_LOAD, _OFFSET_ARGS)
+        + _step(_JUMP_SET, flags, yes, no)
+        + _refusal()
+        + _step(_LOAD, _OFFSET_NUMBER)
+    )
     return _step(_JUMP_EQUAL, number, 0, len(body) // 8) + body
 
 

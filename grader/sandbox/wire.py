@@ -1,10 +1,10 @@
 """Frames and the value codec: all that ever crosses between the grader and student code.
 
-A frame is a 4-byte little-endian length and that many bytes; the bytes are one value. A value is one of a closed set:
-None, bool, int, float, str, list, tuple, dict, tensor, object (a handle of the worker's), error. Towards the worker also: dtype,
-device, config, callback, back-reference, tensor view. There is no pickle and nothing is evaluated, so the worst that a
-hostile worker can send is a value that is wrong. Sizes, depth, counts, dtypes and names are checked before anything is
-allocated; whatever is malformed raises ProtocolError.
+A frame is a 4-byte little-endian length and that many bytes; the bytes are one value. A value is one of a
+closed set: None, bool, int, float, str, list, tuple, dict, tensor, object (a handle of the worker's), error.
+Towards the worker also: dtype, device, config, callback, back-reference, tensor view. There is no pickle and
+nothing is evaluated, so the worst that a hostile worker can send is a value that is wrong. Sizes, depth,
+counts, dtypes and names are checked before anything is allocated; whatever is malformed raises ProtocolError.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Object:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A Tensor subclass: what it holds can't be believed, so it does not travel; the grader refuses the reply."""
+    """A Tensor subclass: what it holds can't be believed, so only its name travels, to be refused."""
 
     type_name: str
 
@@ -66,8 +66,8 @@ class Foreign:
 class Error:
     """An exception in student code: names and texts only; `line` 0 where no frame is the student's.
 
-    `kind` is "raised"; "missing" or "signature" where the student's function does not exist or can't take the call;
-    "unsendable" where its result is too large or too deep to travel.
+    `kind` is "raised"; "missing" or "signature" where the student's function does not exist or can't take the
+    call; "unsendable" where its result is too large or too deep to travel.
     """
 
     type_name: str
@@ -80,7 +80,7 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """Something of the grader's that student code may call; `is_model` makes its stand-in an `nn.Module`."""
+    """Something of the grader's that student code may call; a model's stand-in is an `nn.Module`."""
 
     number: int
     is_model: bool = False
@@ -104,7 +104,7 @@ class Config:
 
 @dataclass(slots=True)
 class Encoder:
-    """Turn one value into bytes. `convert` maps what is not a plain value to one that is (or raises TypeError)."""
+    """Turn one value into bytes; `convert` maps what is not a plain value to one that is."""
 
     convert: Callable[[Any], Any]
     number: Callable[[Any], int] = lambda value: NO_REF
@@ -182,7 +182,9 @@ class Encoder:
     def _tensor(self, tensor: torch.Tensor) -> None:
         """Contiguous bytes; towards the worker (`to_worker`) the storage once, then offset and strides."""
         if tensor.dtype not in _DTYPE_INDEX or tensor.layout is not torch.strided or tensor.is_meta:
-            raise ProtocolError(f"a tensor of dtype {tensor.dtype} and layout {tensor.layout} does not travel")
+            raise ProtocolError(
+                f"a tensor of dtype {tensor.dtype} and layout {tensor.layout} does not travel"
+            )
         number = self.number(tensor)
         plain = tensor.detach().cpu()
         size = plain.untyped_storage().nbytes() if self.to_worker else plain.nbytes
@@ -400,7 +402,8 @@ def send(connection: socket.socket, payload: bytes | bytearray) -> None:
 def receive(connection: socket.socket, deadline: float | None = None) -> memoryview:
     """Receive one frame, by `deadline` on the monotonic clock where one is given.
 
-    Raises EOFError where the other end closed, TimeoutError past the deadline, ProtocolError for a giant length.
+    Raises EOFError where the other end closed, TimeoutError past the deadline, ProtocolError for a giant
+    length.
     """
     size = int(_U32.unpack(_exactly(connection, 4, deadline))[0])
     if size > MAX_FRAME_BYTES:

@@ -1,11 +1,12 @@
 """The student's side of a check: import the file, answer calls, ask back through callbacks.
 
-Everything here runs beside student code and can be tampered with by it; nothing here decides anything. What the grader sees
-of it is values and texts, checked on the other side of the socket.
+Everything here runs beside student code and can be tampered with by it; nothing here decides anything. What
+the grader sees of it is values and texts, checked on the other side of the socket.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -87,8 +88,9 @@ class Worker:
     def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         number = message["n"]
         try:
+            value: Any = None
             if message["op"] == "open":
-                value: Any = self._open(Path(message["file"]), message["fakes"])
+                self._open(Path(message["file"]), message["fakes"])
             elif message["op"] == "shapes":
                 module = self.objects[message["target"] - 1]
                 value = {name: list(p.shape) for name, p in module.named_parameters()}
@@ -116,11 +118,13 @@ class Worker:
 
     def _call(self, message: dict[str, Any]) -> Any:
         name = message["attr"]
-        target = self.module if message["target"] == MODULE else self.objects[message["target"] - 1]
+        target: Any = self.module if message["target"] == MODULE else self.objects[message["target"] - 1]
         args, kwargs = message["args"], message["kwargs"]
         if name:
             if message["target"] == MODULE and not hasattr(target, name):
-                raise _Refused(wire.Error("AttributeError", (), f"there is no `{name}` in it", kind="missing"))
+                raise _Refused(
+                    wire.Error("AttributeError", (), f"there is no `{name}` in it", kind="missing")
+                )
             target = getattr(target, name)
         try:
             return target(*args, **kwargs)
@@ -177,10 +181,8 @@ class Worker:
 
     def _send(self, message: dict[str, Any], *, number: Callable[[Any], int] | None = None) -> None:
         for stream in (sys.stdout, sys.stderr):
-            try:
+            with contextlib.suppress(Exception):
                 stream.flush()
-            except Exception:
-                pass
         encoder = wire.Encoder(self._convert, number or self._number)
         try:
             encoder.encode(message)
@@ -205,8 +207,16 @@ class Worker:
     def ask(self, callback: int, args: Any, kwargs: Any) -> Any:
         """Call back to the grader and wait for its answer."""
         if threading.get_ident() != self.thread:
-            raise RuntimeError("what the grader hands in may only be called on the thread that it called you on")
-        request = {"op": "callback", "n": self.call_number, "id": callback, "args": list(args), "kwargs": kwargs}
+            raise RuntimeError(
+                "what the grader hands in may only be called on the thread that it called you on"
+            )
+        request = {
+            "op": "callback",
+            "n": self.call_number,
+            "id": callback,
+            "args": list(args),
+            "kwargs": kwargs,
+        }
         self._send(request | {"grad": torch.is_grad_enabled()}, number=lambda value: wire.NO_REF)
         reply = self._receive()
         if reply["op"] == "raise":
@@ -268,4 +278,3 @@ def install_fake(name: str, ask: Callable[[Any, Any], Any]) -> tuple[Any, str, A
         functools.update_wrapper(fake, real)
     setattr(parent, last, fake)
     return parent, last, real
-

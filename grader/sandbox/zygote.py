@@ -1,15 +1,17 @@
-"""The fork server: imports torch once, then forks a confined process for every submission, and that one a process for every check.
+"""The fork server: imports torch once, forks a confined host for every submission, and that one a process a
+check.
 
     grader ── zygote (exec'd fresh, empty environment, never runs student code)
                 └─ host    (one for a submission's stage: confines itself, imports the stage file)
                      └─ check (one for every check: answers its calls, then exits)
 
-The zygote computes nothing, because a fork after torch's thread pool has started hangs. It alone kills: a host, and whatever
-the host leaves behind, become the zygote's children and are ended here.
+The zygote computes nothing, because a fork after torch's thread pool has started hangs. It alone kills: a
+host, and whatever the host leaves behind, become the zygote's children and are ended here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import resource
@@ -53,7 +55,7 @@ def main(control_fd: int) -> NoReturn:
 
 
 def spawned(control_fd: int) -> NoReturn:
-    """Be a worker without a fork server (`process` level): one process a stage, its checks one after another."""
+    """Be a worker without a fork server (`process` level): one process a stage, its checks in turn."""
     _preload()
     control = socket.socket(fileno=control_fd)
     _tell(control, {"op": "ready"})
@@ -69,7 +71,7 @@ def spawned(control_fd: int) -> NoReturn:
 def _preload() -> None:
     """Import what stage files import, start no thread."""
     import torch
-    import torch.nn.functional  # noqa: F401
+    import torch.nn.functional
 
     torch.set_num_threads(1)
     torch.backends.cpu.get_cpu_capability()  # reads /proc/cpuinfo, which a worker will not see
@@ -269,17 +271,15 @@ class _Host:
 
 
 def _end_children(host: int) -> int:
-    """Kill the host and every process that it leaves; returns the host's wait status, -1 where there was none."""
+    """Kill the host and every process that it leaves; returns the host's wait status, or -1."""
     status = -1
     for _ in range(KILL_ROUNDS):
         children = _children()
         if not children:
             break
         for child in children:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         try:
             ended, code = os.waitpid(-1, 0)
         except ChildProcessError:
