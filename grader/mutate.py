@@ -54,17 +54,18 @@ _COMPARE: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A solution with one change: `before → after` is the changed piece of code, `line` where it stood."""
+    """A solution with one change: `before → after` is the changed piece of `code`, the line that it stands on."""
 
     stage: str
     line: int
+    code: str
     before: str
     after: str
     source: str
 
     @property
     def name(self) -> str:
-        return f"{self.stage}:{self.line}: {self.before} → {self.after}"
+        return f"{self.stage}:{self.line}: {self.before} → {self.after}   in `{self.code}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class Equivalent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A mutant that no check could tell apart, and why."""
 
     stage: str
+    code: str
     before: str
     after: str
     why: str
@@ -115,13 +117,14 @@ def mutants(source: str, slug: str) -> list[Mutant]:
         line = getattr(node, "lineno", 0)
         if not any(region.begin < line < region.end for region in regions):
             continue
+        code = source.splitlines()[line - 1].strip()
         for change in _changes(node):
             copied = copy.deepcopy(tree)
             target = next(n for k, n in enumerate(ast.walk(copied)) if k == number)
             before = _shown(target)
             change(target)
             text = ast.unparse(ast.fix_missing_locations(copied))
-            made.setdefault(text, Mutant(slug, line, before, _shown(target), text))
+            made.setdefault(text, Mutant(slug, line, code, before, _shown(target), text))
     made.pop(ast.unparse(tree), None)
     return sorted(made.values(), key=lambda m: (m.line, m.before, m.after))
 
@@ -207,7 +210,7 @@ def run(
     progress: Callable[[int, int, str, bool], None] = lambda done, total, name, survived: None,
 ) -> Score:
     """Try the stages' mutants, all or, with a budget in seconds, as many of a seeded shuffle as it allows."""
-    known = {(e.stage, e.before, e.after) for e in equivalents(course)}
+    known = {(e.stage, e.code, e.before, e.after) for e in equivalents(course)}
     every = [
         m for s in stages for m in mutants((course.solutions / s.file).read_text(encoding="utf-8"), s.slug)
     ]
@@ -221,7 +224,7 @@ def run(
         progress(tried, len(every), mutant.name, outcome is None)
         if time.monotonic() > ends:
             break
-    equivalent = tuple(m for m in survivors if (m.stage, m.before, m.after) in known)
+    equivalent = tuple(m for m in survivors if (m.stage, m.code, m.before, m.after) in known)
     return Score(tried, tuple(m for m in survivors if m not in equivalent), equivalent)
 
 

@@ -62,13 +62,13 @@ def test_a_mutant_is_noticed_and_the_solution_itself_is_not() -> None:
     stage = course.stage("stage4")
     source = (course.solutions / stage.file).read_text()
     mutant = next(m for m in mutate.mutants(source, stage.slug) if m.before == "2" and m.after == "3")
-    same = mutate.Mutant(stage.slug, 1, "", "", source)
+    same = mutate.Mutant(stage.slug, 1, "", "", "", source)
     with Session(course, Options()) as session:
         assert mutate.first_failure(session, mutant) is not None
         assert mutate.first_failure(session, same) is None
 
 
 def test_the_score_leaves_equivalents_out() -> None:
-    mutant = mutate.Mutant("stage1", 1, "a", "b", "")
+    mutant = mutate.Mutant("stage1", 1, "x = a", "a", "b", "")
     assert mutate.Score(10, (mutant,), (mutant,)).share == pytest.approx(8 / 9)
     assert mutate.Score(0, (), ()).share == 1.0
