@@ -99,10 +99,11 @@ def _isolation() -> list[Finding]:
 
 
 def _layers_of_a_worker() -> dict[str, str]:
-    from grader.sandbox.host import ForkServer, Place, private_folder, remove_folder
+    from grader.sandbox import folder as folders
+    from grader.sandbox.host import ForkServer, Place
     from grader.sandbox.launch import launch
 
-    folder = private_folder()
+    folder = folders.make()
     server = ForkServer(launch("main"))
     limits = Limits()
     try:
@@ -119,7 +120,7 @@ def _layers_of_a_worker() -> dict[str, str]:
         return host.layers
     finally:
         server.close()
-        remove_folder(folder)
+        folders.remove(folder)
 
 
 def _machine() -> list[Finding]:

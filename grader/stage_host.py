@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +15,14 @@ from grader.errors import ProtocolError, SandboxError
 from grader.machine import Machine
 from grader.outcome import Verdict
 from grader.pytest_plugin import local_student
-from grader.sandbox import host as hosts
+from grader.sandbox import folder as folders
 from grader.sandbox.host import Host, Launcher, Place
 from grader.sandbox.remote import Channel, RemoteModule, StudentFault, crash_fault, fault_from, import_timeout
 from grader.submission import Submission
 
 PATIENCE = 2  # checks of a stage that may use up their whole time before the rest get less
 IMPATIENT_SHARE = 0.25
+IMPORTS = 3  # a stage file whose checks keep ending its process is imported anew for so many limits' time
 CPU_SHARE = 4  # processor seconds a process may use, as a multiple of its wall-clock limits
 
 
@@ -34,12 +36,13 @@ class StageHost:
     launcher: Launcher | None
     namespaces: bool
     layers: dict[str, str] = field(default_factory=dict)
-    folder: Path = field(default_factory=hosts.private_folder)
+    folder: Path = field(default_factory=folders.make)
     host: Host | None = None
     channel: Channel | None = None
     import_fault: StudentFault | SandboxError | None = None
     late: bool = False
     timeouts: int = 0
+    importing_s: float = 0.0
     local: Generator[ModuleType, None, None] | None = None
 
     def __post_init__(self) -> None:
@@ -81,6 +84,7 @@ class StageHost:
             return ""
         channel, self.channel = self.channel, None
         channel.close()
+        self._sweep()
         self.timeouts += channel.timed_out
         text = channel.output.text()
         channel.output.close()
@@ -90,8 +94,15 @@ class StageHost:
         """End the host and remove the folder."""
         self.finish_check()
         if self.host:
-            self.host.end()
-        hosts.remove_folder(self.folder)
+            with contextlib.suppress(SandboxError):  # every check has its verdict already
+                self.host.end()
+        folders.remove(self.folder)
+
+    def _sweep(self) -> None:
+        """Kill what a check or the import has left running: it must neither burn time nor watch the next."""
+        if self.host:
+            with contextlib.suppress(SandboxError):  # the next check says it
+                self.host.sweep()
 
     def _in_process(self, pretend: Machine | None) -> ModuleType:
         self.local = local_student(self.file, pretend)
@@ -114,9 +125,8 @@ class StageHost:
             raise self.import_fault
         if self.host is None or not self.host.alive:
             self.host = self._open_host()
-            if (
-                not self.late and self.host.threads() > 1
-            ):  # a fork of it would hang: import in every check instead
+            self._sweep()  # no process that the import has started outlives it
+            if not self.late and self.host.threads() > 1:  # a fork of it would hang
                 self.host.end()
                 self.late = True
                 self.host = self._open_host()
@@ -141,18 +151,25 @@ class StageHost:
             self.import_fault = error
             raise
         self.layers = host.layers
+        begun = time.monotonic()
         try:
             failure = host.wait_imported()
         except TimeoutError:
             host.end()
             self.import_fault = import_timeout(self.stage.file, limits.import_s)
         except EOFError:
-            self.import_fault = crash_fault(host.end(), self.stage.file)
+            status = host.end()
+            self.import_fault = crash_fault(status, self.stage.file, host.why)
         except ProtocolError as broken:
             host.end()
             self.import_fault = StudentFault.of(Verdict.PROTOCOL, f"`{self.stage.file}`: {broken}")
         else:
             self.import_fault = fault_from(failure, self.stage.file) if failure else None
+            self.importing_s += time.monotonic() - begun
+            if self.importing_s > IMPORTS * limits.import_s:
+                self.import_fault = import_timeout(
+                    self.stage.file, IMPORTS * limits.import_s, "again and again"
+                )
         if self.import_fault:
             host.end()
             raise self.import_fault

@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from grader.errors import ProtocolError, SandboxError
-from grader.sandbox import wire
+from grader.sandbox import tree, wire
 from grader.sandbox.launch import Started, launch
 
 START_S = 120.0
@@ -140,11 +138,17 @@ def wait_readable(connection: socket.socket, deadline: float, output: Output) ->
 
 
 class Launcher(Protocol):
-    """Something that can start a host: the fork server, or one fresh process a stage."""
+    """Something that can start a host: the fork server, or one fresh process a stage.
+
+    One that is `lost` can start no more.
+    """
 
     level: str
+    lost: bool
 
     def open(self, place: Place, *, late: bool) -> Host: ...
+
+    def sweep(self) -> None: ...
 
     def end(self, host: Host) -> int: ...
 
@@ -160,6 +164,7 @@ class Host:
         self.launcher, self.control, self.pid, self.place, self.output = launcher, control, pid, place, output
         self.layers: dict[str, str] = {}
         self.alive = True
+        self.why = ""  # what the fork server ended it for, if it did: `memory`, `processes`, `disk`
 
     def wait_confined(self) -> None:
         """Wait until the host has confined itself.
@@ -218,15 +223,24 @@ class Host:
             return self.end()
         return status if type(status) is int else -1
 
+    def sweep(self) -> None:
+        """Kill every process but the host's own: a check's that should have ended, a daemon of the import's.
+
+        Raises SandboxError where the fork server is gone.
+        """
+        if self.alive:
+            self.launcher.sweep()
+
     def end(self) -> int:
         """Kill the host and all it left; returns its wait status, -1 where it can't be told."""
         if not self.alive:
             return -1
         self.alive = False
         self.control.close()
-        status = self.launcher.end(self)
-        self.output.close()
-        return status
+        try:
+            return self.launcher.end(self)
+        finally:
+            self.output.close()
 
 
 def _await_ready(process: subprocess.Popen[bytes], control: socket.socket) -> None:
@@ -246,7 +260,7 @@ class ForkServer:
 
     def __init__(self, started: Started) -> None:
         self.process, self.control = started.process, started.control
-        self.ready = False
+        self.ready = self.lost = False
 
     def open(self, place: Place, *, late: bool = False) -> Host:
         """Start a host and wait until it is confined.
@@ -254,40 +268,62 @@ class ForkServer:
         Raises SandboxError.
         """
         if not self.ready:
+            self.lost = True  # unless it answers
             _await_ready(self.process, self.control)
-            self.ready = True
+            self.ready, self.lost = True, False
         output = Output(CHUNK_BYTES)
         ours, theirs = socket.socketpair()
         message = _request(place, late) | {"op": "open", "namespaces": place.namespaces}
-        with theirs:
-            try:
-                tell(self.control, message, (theirs.fileno(), output.write_end))
-                reply = hear(self.control, time.monotonic() + CONFINE_S)
-            except (EOFError, TimeoutError, ProtocolError) as error:
-                raise SandboxError(f"the fork server is gone: {type(error).__name__}") from error
+        try:
+            with theirs:
+                reply = self._ask(message, CONFINE_S, (theirs.fileno(), output.write_end))
+        except SandboxError:
+            ours.close()
+            output.close()
+            raise
         output.close_write_end()
         host = Host(self, ours, reply["pid"], place, output)
         host.wait_confined()
         return host
 
+    def sweep(self) -> None:
+        """Kill everything the zygote has started, but not the host."""
+        self._ask({"op": "sweep"}, KILL_S)
+
     def end(self, host: Host) -> int:
         """Kill everything the zygote has started."""
         try:
-            tell(self.control, {"op": "close"})
-            return int(hear(self.control, time.monotonic() + KILL_S)["status"])
-        except (EOFError, TimeoutError, ProtocolError) as error:
-            raise SandboxError(f"the fork server is gone: {type(error).__name__}") from error
+            reply = self._ask({"op": "close"}, KILL_S)
+        except SandboxError:
+            tree.kill([*tree.descendants(host.pid), host.pid])
+            raise
+        host.why = reply["why"]
+        return int(reply["status"])
 
     def close(self) -> None:
         """Hang up, which makes the zygote end everything, and wait for it."""
         self.control.close()
         _finish(self.process)
 
+    def _ask(self, message: dict[str, Any], wait_s: float, files: tuple[int, ...] = ()) -> dict[str, Any]:
+        """Have the zygote do something; where it does not, it is of no use any more and is ended.
+
+        Raises SandboxError.
+        """
+        try:
+            tell(self.control, message, files)
+            return hear(self.control, time.monotonic() + wait_s)
+        except (EOFError, TimeoutError, ProtocolError) as error:
+            self.lost = True
+            tree.kill([*tree.descendants(self.process.pid), self.process.pid])
+            raise SandboxError(f"the fork server is gone: {type(error).__name__}") from error
+
 
 class Spawner:
     """`process`: a fresh Python for every stage, its checks in turn; limits, but no confinement."""
 
     level = "process"
+    lost = False
 
     def __init__(self) -> None:
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -310,6 +346,9 @@ class Spawner:
         host = Host(self, host_control, process.pid, place, output)
         host.wait_confined()
         return host
+
+    def sweep(self) -> None:
+        """Do nothing: here the checks' process and the host are one."""
 
     def end(self, host: Host) -> int:
         """Kill the process group."""
@@ -346,15 +385,3 @@ def _finish(process: subprocess.Popen[bytes]) -> int:
     if process.stderr:
         process.stderr.close()
     return -code if code < 0 else code << 8
-
-
-def private_folder() -> Path:
-    """A fresh folder with `snapshot` and `scratch` in it, for one submission."""
-    folder = Path(tempfile.mkdtemp(prefix="kvgrade-")).resolve()
-    (folder / "snapshot").mkdir()
-    (folder / "scratch").mkdir(mode=0o700)
-    return folder
-
-
-def remove_folder(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

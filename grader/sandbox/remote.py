@@ -22,7 +22,13 @@ from grader.sandbox.host import Host, Output, wait_readable
 
 MEMORY_WORDS = ("can't allocate memory", "not enough memory", "std::bad_alloc", "Cannot allocate memory")
 FAULT_BASES = (ValueError, TypeError, IndexError, KeyError, RuntimeError, AttributeError, ZeroDivisionError)
-FORWARDED = (ValueError, IndexError, TypeError, RuntimeError)
+FORWARDED = (ValueError, IndexError, TypeError, RuntimeError, OverflowError)  # odd arguments raise these
+MAX_KNOWN_BYTES = 512 << 20
+TOO_MUCH = {
+    "memory": "together with the processes that it started it took too much memory",
+    "processes": "it started too many processes",
+    "disk": "it wrote too much into its folder",
+}
 
 
 class StudentFault(Exception):
@@ -75,11 +81,13 @@ class Channel:
         self.number = 0
         self.callbacks: list[Callable[..., Any]] = []
         self.known: dict[int, tuple[Any, int]] = {}
+        self.known_bytes = 0
         self.waited_s = 0.0
         self.timed_out = self.opening = False
         try:
             self.connection = host.start_check(self.output)
         except EOFError as error:
+            self.output.close()
             raise self._gone() from error
         finally:
             self.output.close_write_end()
@@ -142,7 +150,10 @@ class Channel:
             answer = {"op": "return", "value": function(*args, **kwargs)}
         except FORWARDED as error:
             answer = {"op": "raise", "type": type(error).__name__, "text": str(error)}
-        self._send(answer)
+        try:
+            self._send(answer)
+        except ProtocolError as error:  # asked for more than one answer can hold
+            raise self._refused(str(error)) from error
 
     # Bytes
 
@@ -188,10 +199,11 @@ class Channel:
 
     def _receive(self) -> dict[str, Any]:
         begun = time.monotonic()
+        met: list[tuple[Any, int]] = []
         try:
             wait_readable(self.connection, self.deadline, self.output)
             data = wire.receive(self.connection, self.deadline)
-            message = wire.Decoder(data, received=self._remember).decode()
+            message = wire.Decoder(data, received=lambda *pair: met.append(pair)).decode()
         except TimeoutError as error:
             raise self._late() from error
         except (EOFError, OSError) as error:
@@ -200,15 +212,27 @@ class Channel:
             raise self._refused(str(error)) from error
         finally:
             self.waited_s += time.monotonic() - begun
-        if type(message) is not dict or message.get("n") != self.number:
+        number = message.get("n") if type(message) is dict else None
+        if type(number) is not int or number != self.number:
             raise self._refused("a reply to a call that was not made")
+        kind: object = message.get("op")
+        if type(kind) is not str:
+            raise self._refused("a reply of no kind")
+        if kind == "return":
+            self._remember(met, len(data))
         if type(message.get("value")) is wire.Object:
             message["value"] = RemoteObject(self, message["value"])
-        return message
+        return dict(message)
 
-    def _remember(self, value: Any, number: int) -> None:
-        if number != wire.NO_REF:
-            self.known[id(value)] = (value, number)
+    def _remember(self, met: list[tuple[Any, int]], size: int) -> None:
+        """Keep what a call returned, for as long as the check runs, so that it can be handed back.
+
+        What callbacks are called with is not kept: there may be endlessly many.
+        """
+        self.known_bytes += size
+        if self.known_bytes > MAX_KNOWN_BYTES:
+            raise self._refused(f"more than {MAX_KNOWN_BYTES} bytes returned in one check")
+        self.known.update({id(value): (value, number) for value, number in met if number != wire.NO_REF})
 
     # Faults
 
@@ -225,20 +249,27 @@ class Channel:
     def _gone(self) -> StudentFault:
         status = self.host.check_status()
         self.host.end()
-        return crash_fault(status, self.file)
+        return crash_fault(status, self.file, self.host.why)
 
     def _refused(self, why: str) -> StudentFault:
         self.host.end()
         return StudentFault.of(Verdict.PROTOCOL, f"`{self.file}`: the reply can't be read: {why}")
 
 
-def import_timeout(file: str, import_s: float) -> StudentFault:
+def import_timeout(file: str, import_s: float, how: str = "") -> StudentFault:
     """The fault of a stage file whose import does not end."""
-    return StudentFault.of(Verdict.TIMEOUT, f"`{file}`: importing it took longer than {import_s:g} s")
+    said = f"`{file}`: importing it {how + ' ' if how else ''}took longer than {import_s:g} s"
+    return StudentFault.of(Verdict.TIMEOUT, said)
 
 
-def crash_fault(status: int, file: str) -> StudentFault:
-    """Say how a process ended that should have answered, from its wait status (-1 where unknown)."""
+def crash_fault(status: int, file: str, why: str = "") -> StudentFault:
+    """Say how a process ended that should have answered, from its wait status (-1 where unknown).
+
+    `why` is what its fork server has ended it for.
+    """
+    if why:
+        verdict = Verdict.MEMORY if why == "memory" else Verdict.CRASH
+        return StudentFault.of(verdict, f"`{file}`: its process was ended: {TOO_MUCH.get(why, why)}")
     number = status & 0x7F if status >= 0 else 0
     if number == signal.SIGXCPU:
         return StudentFault.of(Verdict.TIMEOUT, f"`{file}`: used up its processor time: an endless loop?")
@@ -251,6 +282,10 @@ def crash_fault(status: int, file: str) -> StudentFault:
     return StudentFault.of(
         Verdict.CRASH, f"`{file}`: the process ended{code} instead of answering (exit, os._exit?)"
     )
+
+
+def _is_shape(name: object, shape: object) -> bool:
+    return type(name) is str and type(shape) is list and all(type(n) is int for n in shape)
 
 
 class RemoteObject:
@@ -276,7 +311,7 @@ class RemoteObject:
         Raises StudentFault where the answer is no such table.
         """
         table = self._channel.request({"op": "shapes", "target": self._handle})
-        if type(table) is not dict or not all(type(k) is str and type(v) is list for k, v in table.items()):
+        if type(table) is not dict or not all(_is_shape(name, shape) for name, shape in table.items()):
             raise StudentFault.of(Verdict.PROTOCOL, f"`{self._channel.file}`: no readable parameters")
         return {name: tuple(shape) for name, shape in table.items()}
 
@@ -296,3 +331,13 @@ class RemoteModule:
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *args, **kwargs: self._channel.call(0, name, args, kwargs)
+
+    def _beside(self, name: str) -> RemoteObject:
+        """Another stage file of the student's in the same process, by its module's name.
+
+        Raises StudentFault where it is missing or can't be imported.
+        """
+        module = self._channel.request({"op": "module", "name": name})
+        if not isinstance(module, RemoteObject):
+            raise StudentFault.of(Verdict.PROTOCOL, f"`{name}.py`: no module")
+        return module

@@ -23,6 +23,7 @@ from grader.errors import ProtocolError
 MAX_FRAME_BYTES = 64 << 20
 MAX_DEPTH = 24
 MAX_ITEMS = 200_000
+MAX_ODD_KEYS = 1000  # keys that are numbers: they can be chosen so that each is compared with all others
 MAX_TEXT_BYTES = 1 << 20
 MAX_INT_BYTES = 64
 MAX_DIMS = 16
@@ -228,6 +229,7 @@ class Decoder:
     received: Callable[[Any, int], None] = lambda value, number: None
     at: int = 0
     items: int = 0
+    odd_keys: int = 0
     storages: list[bytearray] = field(default_factory=list)
 
     def decode(self) -> Any:
@@ -328,6 +330,9 @@ class Decoder:
                 key = self._value(depth + 1)
                 if type(key) not in (str, int, bool, float, type(None)):
                     raise ProtocolError(f"a dict key of type {type(key).__name__}")
+                self.odd_keys += type(key) is not str
+                if self.odd_keys > MAX_ODD_KEYS:
+                    raise ProtocolError(f"more than {MAX_ODD_KEYS} dict keys that are not text")
                 value[key] = self._value(depth + 1)
         else:
             value = [self._value(depth + 1) for _ in range(count)]

@@ -15,7 +15,7 @@ import contextlib
 import gc
 import os
 import resource
-import signal
+import select
 import socket
 import sys
 import tempfile
@@ -24,12 +24,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from grader.sandbox import confine, seccomp, wire, worker
+from grader.sandbox import confine, folder, seccomp, wire, worker
+from grader.sandbox.tree import Tree
 
 CONTROL, OUTPUT = 0, 1
-KILL_ROUNDS = 1000
-MAX_INHERITED = 256
 STATUS_WAIT_S = 1.0
+LOOK_EVERY_S = 0.05
+FORK_PATIENCE_S, FORK_PAUSE_S = 5.0, 0.02
 
 
 def main(control_fd: int) -> NoReturn:
@@ -39,19 +40,38 @@ def main(control_fd: int) -> NoReturn:
     gc.freeze()
     control = socket.socket(fileno=control_fd)
     _tell(control, {"op": "ready"})
-    host = 0
-    while True:
-        try:
+    tree, folders = Tree(), set()
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            while tree.host and not select.select([control], [], [], LOOK_EVERY_S)[0]:
+                tree.look()
             message, files = _hear(control)
-        except (EOFError, OSError):
-            _end_children(host)
-            os._exit(0)
-        if message["op"] == "open":
+            if message["op"] == "open":
+                folders.add(Path(message["snapshot"]).parent)
+            _tell(control, _obey(tree, message, files))
+    tree.end()
+    for path in folders:  # of a grader that was killed; it removes them itself otherwise
+        folder.remove(path)
+    os._exit(0)
+
+
+def _obey(tree: Tree, message: dict[str, Any], files: list[int]) -> dict[str, Any]:
+    """Do what the grader asks for; returns the reply."""
+    if message["op"] == "open":
+        tree.end()
+        try:
             host = _open_host(message, files)
-            _tell(control, {"op": "opened", "pid": host})
-        else:
-            _tell(control, {"op": "closed", "status": _end_children(host)})
+        except (
+            OSError
+        ):  # no more processes or descriptors on this machine; the grader will see a host that ended
             host = 0
+        tree.begin(host, message["memory_mib"], Path(message["scratch"]))
+        return {"op": "opened", "pid": host}
+    if message["op"] == "sweep":
+        tree.sweep()
+        return {"op": "swept"}
+    tree.end()
+    return {"op": "closed", "status": tree.status, "why": tree.why}
 
 
 def spawned(control_fd: int) -> NoReturn:
@@ -114,22 +134,27 @@ def _hear(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def _open_host(message: dict[str, Any], files: list[int]) -> int:
-    """Fork, confine and start a host; returns its process number as seen from here, or 0 where it failed."""
+    """Fork, confine and start a host; returns its process number as seen from here, or 0 where it failed.
+
+    The host waits at a gate until it is this process's own child: it is to die with it.
+    """
     read_end, write_end = os.pipe()
+    gate, opener = os.pipe()
     middle = os.fork()
     if middle == 0:
         os.close(read_end)
-        _become_middle(message, files, write_end)
-    os.close(write_end)
-    for file in files:
+        os.close(opener)
+        _become_middle(message, files, write_end, gate)
+    for file in (write_end, gate, *files):
         os.close(file)
     told = os.read(read_end, 16)
     os.close(read_end)
     os.waitpid(middle, 0)
+    os.close(opener)
     return int(told or b"0")
 
 
-def _become_middle(message: dict[str, Any], files: list[int], write_end: int) -> NoReturn:
+def _become_middle(message: dict[str, Any], files: list[int], write_end: int, gate: int) -> NoReturn:
     """Enter the new namespaces, fork the host inside them, tell its number and go."""
     try:
         os.setsid()
@@ -145,6 +170,8 @@ def _become_middle(message: dict[str, Any], files: list[int], write_end: int) ->
         host = os.fork()
         if host == 0:
             os.close(write_end)
+            os.read(gate, 1)
+            confine.die_with_parent()
             _become_host(message, files, plan, namespaces, user)
         os.write(write_end, str(host).encode())
     finally:
@@ -158,7 +185,7 @@ def _become_host(
     try:
         _redirect(files[OUTPUT])
         control = os.dup2(files[CONTROL], 3)
-        os.closerange(4, MAX_INHERITED)
+        _close_above(3)
         try:
             layers = confine.confine(plan, namespaces, user)
         except Exception as error:
@@ -167,6 +194,14 @@ def _become_host(
         _Host(control, message, forks=True).serve(layers)
     finally:
         os._exit(0)
+
+
+def _close_above(last: int) -> None:
+    """Close every descriptor above `last`, the fork server's own line to the grader among them."""
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > last:
+            with contextlib.suppress(OSError):  # the listing's own
+                os.close(number)
 
 
 def _redirect(output: int) -> None:
@@ -222,7 +257,7 @@ class _Host:
             self._run_check(files)
             return
         self._reap()
-        child = os.fork()
+        child = _fork_patiently()
         if child == 0:
             try:
                 self.control.close()
@@ -267,38 +302,13 @@ class _Host:
         return self.last_status
 
 
-# Killing
-
-
-def _end_children(host: int) -> int:
-    """Kill the host and every process that it leaves; returns the host's wait status, or -1."""
-    status = -1
-    for _ in range(KILL_ROUNDS):
-        children = _children()
-        if not children:
-            break
-        for child in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+def _fork_patiently() -> int:
+    """Fork; wait a while where another worker of the same user has taken all the processes there may be."""
+    deadline = time.monotonic() + FORK_PATIENCE_S
+    while True:
         try:
-            ended, code = os.waitpid(-1, 0)
-        except ChildProcessError:
-            break
-        if ended == host:
-            status = code
-    return status
-
-
-def _children() -> list[int]:
-    """Numbers of this process's children, adopted orphans included."""
-    try:
-        return [int(n) for n in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
-    except OSError:
-        return [int(p.name) for p in Path("/proc").glob("[0-9]*") if _parent(p) == os.getpid()]
-
-
-def _parent(folder: Path) -> int:
-    try:
-        return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
+            return os.fork()
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(FORK_PAUSE_S)
