@@ -295,6 +295,8 @@ def main() -> None:
             train(run, train_text, val_text, args.out, args.minutes * 60)
         except KeyboardInterrupt:
             print("stopped; the best checkpoint so far is kept", flush=True)
+    if not (args.out / "best.pt").exists():
+        raise SystemExit(f"`{args.out}` holds no checkpoint yet; train for {EVAL_EVERY_S:g} s or more")
     loss = export(args.out / "best.pt", args.export, val_text)
     print(f"wrote {args.export}: {loss:.4f} nats a character", flush=True)
 
