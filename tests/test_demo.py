@@ -49,7 +49,7 @@ def rows(demo: ModuleType, course: Course) -> list[Any]:
     sample = samples.load(ROOT / samples.SAMPLES / "wrong" / "bytes_are_four", course)
     cases = [*demo.whole_cases(course, [course.stage(SLUG)]), demo.wrong_case(sample)]
     with Session(course, Options(public_only=True)) as session:
-        return list(demo.grade(session, cases))
+        return [demo.Graded(case, demo.grade(session, case)) for case in cases]
 
 
 def report(verdict: Verdict, earned: float) -> Report:

@@ -21,8 +21,8 @@ from rich.table import Table
 from rich.text import Text
 
 from grader import course as courses
+from grader import pool, samples, stubs, submission
 from grader import report as reports
-from grader import samples, stubs, submission
 from grader.course import Course, Stage
 from grader.errors import GraderError
 from grader.outcome import Verdict
@@ -35,7 +35,6 @@ from grader.submission import Submission
 
 PAGE = Path("results") / "demo.html"
 WRONG = (
-    "plain_tril",
     "whole_text_fed_every_step",
     "no_synchronize",
     "bytes_are_four",
@@ -133,11 +132,9 @@ def content(sample: Sample) -> dict[str, bytes]:
     return {name: text.encode() if isinstance(text, str) else text for name, text in sample.files.items()}
 
 
-def grade(session: Session, cases: Iterable[Case]) -> Iterator[Graded]:
-    """Grade each case on the stages that it is about."""
-    for case in cases:
-        stages = [session.course.stage(slug) for slug in case.worth]
-        yield Graded(case, session.grade(case.work, stages))
+def grade(session: Session, case: Case) -> Report:
+    """Grade a case on the stages that it is about."""
+    return session.grade(case.work, [session.course.stage(slug) for slug in case.worth])
 
 
 def faults(graded: Graded) -> Iterator[str]:
@@ -207,18 +204,18 @@ def show(course: Course, out: Console, err: Console) -> int:
     """Grade everything, print the table, write the page; give the exit status."""
     began = time.monotonic()
     cases = cases_of(course)
-    rows: list[Graded] = []
-    with Session(course, Options()) as session, err.status("starting") as status:
-        for case in cases:
-            status.update(f"grading {case.name}")
-            rows += grade(session, [case])
+    found: dict[str, Graded] = {}
+    with err.status("grading") as status:
+        for case, report in pool.run(course, Options(), grade, cases):
+            found[case.name] = Graded(case, report)
+            status.update(f"graded {len(found)} of {len(cases)} submissions")
+    rows = [found[case.name] for case in cases]
     checks = sum(len(stage.outcomes) for row in rows for stage in row.report.stages)
+    level = rows[0].report.isolation
     out.print(table(rows))
-    out.print(
-        f"{len(rows)} submissions, {checks} checks, {time.monotonic() - began:.0f} s, `{session.level}`."
-    )
-    page = next(row.report for row in rows if row.case.name == EVENING_NAME)
-    reports.write(course.root / PAGE, html.render(reports.student_view(page)))
+    out.print(f"{len(rows)} submissions, {checks} checks, {time.monotonic() - began:.0f} s, `{level}`.")
+    page = html.render(reports.student_view(found[EVENING_NAME].report))
+    reports.write(course.root / PAGE, page)
     out.print(f"What the student of “{EVENING_NAME}” gets to read: open {PAGE} in a browser.")
     wrong = [fault for row in rows for fault in faults(row)]
     for fault in wrong:
