@@ -119,8 +119,10 @@ def withheld(outcome: Outcome, number: int) -> Outcome:
     if check.visibility is Visibility.PUBLIC:
         return outcome
     stage = check.id.partition(".")[0]
+    variant = check.id.partition("[")[2].removesuffix("]")  # a parameter's name, which tells of the inputs
+    title = check.title.removesuffix(f" ({variant})") + f" ({number})" if variant else check.title
     message = "" if outcome.verdict is Verdict.PASS or not check.category else WITHHELD + check.category
-    return Outcome(replace(check, id=f"{stage}.hidden{number}"), outcome.verdict, 0.0, message)
+    return Outcome(replace(check, id=f"{stage}.hidden{number}", title=title), outcome.verdict, 0.0, message)
 
 
 def to_dict(report: Report) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import platform
 import secrets
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -169,11 +170,15 @@ class Session:
             on_planned=partial(_plan, run),
             on_outcome=partial(_note, run),
         )
-        status = pytest.main([*_arguments(self.course.root, list(files)), *switches], plugins=[grading])
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # a warning quotes the line that it comes from, of a hidden check too
+            status = pytest.main([*_arguments(self.course.root, list(files)), *switches], plugins=[grading])
         if grading.interrupted:
             raise KeyboardInterrupt
         if grading.collect_errors:
-            raise CourseError(f"the checks can't be collected: {grading.collect_errors[0]}")
+            raise CourseError(f"the checks can't be collected: {_quotable(grading.collect_errors[0])}")
         for stage in run.stages:
             if not run.planned.get(stage.slug):
                 raise CourseError(f"stage `{stage.slug}` has no checks")
@@ -207,6 +212,9 @@ class Session:
         return layers
 
     def _open_launcher(self) -> Launcher | None:
+        if self._launcher and self._launcher.lost:  # what one submission may have done ends no batch
+            self._launcher.close()
+            self._launcher, self._started = None, launch("main")
         if self._launcher is None and self.level != "none":
             from grader.sandbox.host import ForkServer, Spawner
 
@@ -240,6 +248,13 @@ def _note(run: _Run, stage: Stage, outcome: Outcome) -> None:
         run.on_start(stage, len(run.planned[stage.slug]))
     run.outcomes[stage.slug].append(outcome)
     run.on_outcome(stage, outcome)
+
+
+def _quotable(collect_error: str) -> str:
+    """What may be said of a file of checks that can't be read: of a hidden one not even its name."""
+    if collect_error.startswith("tests_hidden"):
+        return "a hidden file is at fault, `pytest --collect-only tests_hidden` says why"
+    return collect_error
 
 
 def _arguments(root: Path, files: list[Path]) -> list[str]:

@@ -8,24 +8,20 @@ disk.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import stat
-import tarfile
-import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
 
+from grader import archive
 from grader.course import Course
 from grader.errors import SubmissionError
 from grader.report import SubmissionInfo
 
 MAX_FILE_BYTES = 1 << 20
-MAX_ARCHIVE_BYTES = 64 << 20
-MAX_MEMBERS = 20_000
 JUNK = {"__MACOSX", "__pycache__", ".git", ".venv", "venv", "node_modules", ".ipynb_checkpoints"}
-TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar")
+ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +44,8 @@ def load(path: Path, course: Course) -> Submission:
         found, notes = _from_folder(path, wanted)
     elif path.suffix == ".py":
         found, notes = _from_file(path, wanted)
-    elif path.suffix == ".zip":
-        found, notes = _from_zip(path, wanted)
-    elif path.name.endswith(TAR_SUFFIXES):
-        found, notes = _from_tar(path, wanted)
+    elif path.name.endswith(ARCHIVES):
+        found, notes = _from_archive(path, wanted)
     else:
         raise SubmissionError(f"`{path.name}` is no folder, .zip, .tar.gz or stage file")
     if not found:
@@ -85,7 +79,6 @@ def _from_file(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str
         raise SubmissionError(
             f"`{path.name}` is not named as a stage file; expected one of {', '.join(sorted(wanted))}"
         )
-    _vet_size(path.name, path.lstat().st_size)
     return {name: _read(path)}, []
 
 
@@ -102,7 +95,6 @@ def _from_folder(root: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[s
             if not stat.S_ISREG(mode) or path.lstat().st_nlink > 1:
                 notes.append(f"`{name}` is a link or not a plain file: not taken")
                 continue
-            _vet_size(name, path.lstat().st_size)
             found[name] = _read(path)
         if found or notes:
             return found, notes
@@ -111,7 +103,8 @@ def _from_folder(root: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[s
 
 def _only_folder(root: Path) -> list[Path]:
     """The single real folder inside, junk aside."""
-    inside = [p for p in root.iterdir() if p.is_dir() and not p.is_symlink() and not _is_junk(p.name)]
+    entries = itertools.islice(root.iterdir(), archive.MAX_MEMBERS)
+    inside = [p for p in entries if p.is_dir() and not p.is_symlink() and not _is_junk(p.name)]
     return inside if len(inside) == 1 else []
 
 
@@ -119,7 +112,7 @@ def _is_junk(name: str) -> bool:
     return name in JUNK or name.startswith(("._", "."))
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
     """Read a plain file without following a link that was put there meanwhile."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -128,78 +121,30 @@ def _read(path: Path) -> bytes:
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise SubmissionError(f"`{path.name}` is not a plain file")
-        return _whole(file, path.name)
-
-
-def _whole(file: IO[bytes], name: str) -> bytes:
-    data = file.read(MAX_FILE_BYTES + 1)
-    _vet_size(name, len(data))
+        data = file.read(limit + 1)
+    _vet_size(path.name, len(data), limit)
     return data
 
 
-def _vet_size(name: str, size: int) -> None:
-    if size > MAX_FILE_BYTES:
-        raise SubmissionError(f"`{name[:80]}` is {size} bytes; a stage file is at most {MAX_FILE_BYTES}")
+def _vet_size(name: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise SubmissionError(f"`{name[:80]}` is more than {limit} bytes, which is the most that is read")
 
 
-def _from_zip(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]]:
-    _vet_archive(path)
+def _from_archive(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]]:
+    packed = _read(path, archive.MAX_UNPACKED_BYTES)
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            _vet_count(len(members))
-            named = [
-                (m.filename, m) for m in members if not m.is_dir() and not stat.S_ISLNK(m.external_attr >> 16)
-            ]
-            chosen, notes = _choose([name for name, _ in named], wanted)
-            by_name = dict(named)
-            return {w: _whole_member(archive.open(by_name[full]), w) for w, full in chosen.items()}, notes
-    except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
-        raise SubmissionError(f"`{path.name}` is not a readable zip: {error}") from error
-
-
-def _from_tar(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]]:
-    _vet_archive(path)
-    try:
-        with tarfile.open(path) as archive:
-            members = list(_counted(archive))
-            named = {m.name: m for m in members if m.isreg()}
-            chosen, notes = _choose(list(named), wanted)
-            return {
-                w: _whole_member(archive.extractfile(named[full]), w) for w, full in chosen.items()
-            }, notes
-    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
-        raise SubmissionError(f"`{path.name}` is not a readable tar archive: {error}") from error
-
-
-def _counted(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Walk a tar file's members, giving up on a bomb: too many, or too many bytes to skip over."""
-    total = 0
-    for number, member in enumerate(archive):
-        _vet_count(number)
-        total += member.size
-        if total > MAX_ARCHIVE_BYTES:
-            raise SubmissionError(f"more than {MAX_ARCHIVE_BYTES} bytes unpacked")
-        yield member
-
-
-def _whole_member(file: IO[bytes] | None, name: str) -> bytes:
-    if file is None:
-        raise SubmissionError(f"`{name}` is not a plain file")
-    with file:
-        return _whole(file, name)
-
-
-def _vet_archive(path: Path) -> None:
-    if path.stat().st_size > MAX_ARCHIVE_BYTES:
-        raise SubmissionError(
-            f"`{path.name}` is {path.stat().st_size} bytes; at most {MAX_ARCHIVE_BYTES} are read"
-        )
-
-
-def _vet_count(count: int) -> None:
-    if count > MAX_MEMBERS:
-        raise SubmissionError(f"an archive of more than {MAX_MEMBERS} members")
+        members = {member.name: member for member in archive.members(packed)}
+        chosen, notes = _choose(list(members), wanted)
+        found = {name: members[full].read(MAX_FILE_BYTES + 1) for name, full in chosen.items()}
+    except SubmissionError as error:
+        raise SubmissionError(f"`{path.name}`: {error}") from error
+    except Exception as error:  # a parser may raise anything over hostile bytes
+        what = f"`{path.name}` is not a readable archive"
+        raise SubmissionError(f"{what}: {type(error).__name__}: {error}") from error
+    for name, content in found.items():
+        _vet_size(name, len(content), MAX_FILE_BYTES)
+    return found, notes
 
 
 def _choose(names: list[str], wanted: set[str]) -> tuple[dict[str, str], list[str]]:
