@@ -214,10 +214,10 @@ class Checked:
     dtype: torch.dtype
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
-        x = args[0] if args else kwargs["idx" if self.name == "GPT" else "x"]
+        gpt = self.name.endswith("GPT")
+        x = args[0] if args else kwargs["idx" if gpt else "x"]
         past = args[1] if len(args) > 1 else kwargs.get("past")
         out, present = two(self.module(*args, **kwargs), f"what {self.name} returns", "(output, present)")
-        gpt = self.name == "GPT"
         B, T = x.shape[:2]
         S = T + length(past[0] if gpt and past is not None else past)
         H, D, width = self.cfg.n_head, self.cfg.head_dim, self.cfg.vocab_size if gpt else self.cfg.n_embd

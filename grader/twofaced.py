@@ -1,0 +1,235 @@
+"""Models whose cached path says something else than their uncached one, at places that the grader chose.
+
+Stages 5, 6 and 8 hand them to students' functions, and work out on their own side what is to be found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from grader import bugged, probe
+
+SMALL = 64  # in bfloat16 a probe's codes go up to ± this, so that a sum of two is exact
+EARLY_STEPS = 3  # a bug that shows in the text does so within so many steps
+CALM = 0.004  # rounding in bfloat16, as a share of the largest |logit|
+TIPPED = 3  # by how many of its last places a near-tie is tipped: the cached gap is not the uncached one
+DECISIVE = 0.06  # how far the best logit is lifted above the second where there is no tie
+
+Says = Callable[[Tensor, int], Tensor]  # of logits (B, T, V) and P
+
+
+class TwoFaced(probe.Probe):
+    """A probe whose logits (B, T, V) go through `says`, which learns how many positions P were in the past.
+
+    In bfloat16 its keys and values are small whole numbers, which survive.
+    """
+
+    def __init__(
+        self,
+        brain: Callable[[Tensor], Tensor],
+        cfg: Any,
+        rng: Generator,
+        says: Says,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        super().__init__(lambda idx: brain(idx), cfg, rng)
+        self.says = says
+        self.requires_grad_(False).to(dtype)
+        self.token_code, self.place_code = (
+            torch.randint(-SMALL, SMALL, t.shape, generator=rng).to(dtype)
+            for t in (self.token_code, self.place_code)
+        )
+        names = torch.randperm(2 * SMALL, generator=rng)[: cfg.vocab_size] - SMALL
+        self.token_code[..., 0, 0] = names.to(dtype)
+        self.token_named[names + probe.CODE] = torch.arange(cfg.vocab_size)
+
+    @torch.no_grad()
+    def forward(self, idx: Tensor, past: Any = None) -> tuple[Tensor, Any]:
+        """Answer as the brain would, in other words."""
+        self.grad_enabled = False
+        logits, presents = super().forward(idx, past)
+        return self.says(logits, self.calls[-1].past.shape[1]).to(self.dtype), presents
+
+
+def spoken(model: Any, idx: Tensor, n_new: int, held_back: int = 0) -> Tensor:
+    """Return the last position's logits (n_new, B, V) of greedy decoding with the cache, n_new ≥ 1.
+
+    The prompt's last `held_back` tokens (0 or 1) are fed by themselves.
+    """
+    first = idx.shape[1] - held_back
+    past, feed, said = None, idx, []
+    if held_back and first:
+        (_, past), feed = model(idx[:, :first]), idx[:, first:]
+    for _ in range(n_new):
+        logits, past = model(feed, past)
+        said.append(logits[:, -1])
+        feed = logits[:, -1].argmax(-1, keepdim=True)
+    return torch.stack(said)
+
+
+def spoken_uncached(model: Any, idx: Tensor, n_new: int) -> Tensor:
+    """Return the last position's logits (n_new, B, V) of greedy decoding over the whole text, n_new ≥ 1."""
+    said = []
+    for _ in range(n_new):
+        said.append(model(idx)[0][:, -1])
+        idx = torch.cat([idx, said[-1].argmax(-1, keepdim=True)], dim=1)
+    return torch.stack(said)
+
+
+def bad_step(cached: Tensor, uncached: Tensor) -> int | None:
+    """Return the first step at which two greedy decodings (n_new, B, V) pick different tokens."""
+    differs = (cached.argmax(-1) != uncached.argmax(-1)).any(-1).nonzero()
+    return int(differs[0, 0]) if len(differs) else None
+
+
+def bad_steps(model: Any, idx: Tensor, n_new: int) -> list[int | None]:
+    """Return a model's first bad step, for either way to feed a prompt: whole, or all but its last token."""
+    uncached = spoken_uncached(model, idx, n_new)
+    found = [bad_step(spoken(model, idx, n_new, held_back), uncached) for held_back in (0, 1)]
+    return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What a report on a bfloat16 model must say."""
+
+    first_mismatch: int | None
+    top2_gap: float | None
+    max_logit_diff: float
+
+
+def truth(model: Any, idx: Tensor, n_new: int) -> Truth:
+    """Work out the report on a model for one prompt (1, P)."""
+    cached, uncached = spoken(model, idx, n_new).double(), spoken_uncached(model, idx, n_new).double()
+    step = bad_step(cached, uncached)
+    last = n_new if step is None else step + 1
+    diff = float((cached - uncached)[:last].abs().max())
+    if step is None:
+        return Truth(None, None, diff)
+    first, second = uncached[step, 0].topk(2).values.tolist()
+    return Truth(step, first - second, diff)
+
+
+# What to say
+
+
+def swapping(places: Collection[tuple[int, int]], noise: Says) -> Says:
+    """Make a cached path that exchanges the best two tokens at places (row, position), and is noisy."""
+
+    def says(logits: Tensor, P: int) -> Tensor:
+        said = noise(logits, P).clone()
+        for row, position in places:
+            if P and row < said.shape[0] and P <= position < P + said.shape[1]:
+                line = said[row, position - P]
+                best = line.topk(2).indices
+                line[best] = line[best.flip(0)]
+        return said
+
+    return says
+
+
+def flipping(
+    oracle: Any, rng: Generator, sizes: tuple[int, int, int], flips: Collection[tuple[int, int]]
+) -> tuple[TwoFaced, Tensor]:
+    """Draw a model and prompts (B, P) whose texts part where they are made to: at (row, step ≥ 1).
+
+    Everywhere else its cached logits are a little off, which changes no token.
+    """
+    spy, idx, _ = probe.story(oracle, rng, sizes)
+    P0 = idx.shape[1]
+    noise = bugged.noisy(rng, spy.cfg, probe.MARGIN / 10)
+    says = swapping([(row, P0 + step - 1) for row, step in flips], noise)
+    return TwoFaced(spy.brain, spy.cfg, rng, says), idx
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """How a bfloat16 model's two paths part: a near-tie of the uncached path that the cached one tips.
+
+    `step` is None where there is none; `gap` is the uncached gap in units of the best logit's last place. The
+    cached path is off by `spikes`, shares of the largest |logit|, before, at and after that step.
+    """
+
+    step: int | None
+    gap: int = 1
+    spikes: tuple[float, float, float] = (0.1, 0.2, 0.4)
+    calm: float = CALM
+
+
+def bf16_model(oracle: Any, rng: Generator, P0: int, n_new: int, tie: Tie) -> tuple[TwoFaced, Tensor]:
+    """Draw a bfloat16 model and a prompt (1, P0): a clear winner on every step but the tie's."""
+    spy, idx, _ = probe.story(oracle, rng, (1, P0, n_new))
+    at = None if tie.step is None else P0 + tie.step - 1  # the position whose logits choose that token
+
+    def brain(ids: Tensor) -> Tensor:
+        logits = spy.brain(ids).clone()
+        best = logits.topk(2).indices
+        lifted = logits.gather(-1, best[..., :1]) + DECISIVE * logits.abs().amax()
+        logits.scatter_(-1, best[..., :1], lifted)
+        if at is not None and at < ids.shape[1]:
+            line, (first, second) = logits[0, at].bfloat16(), best[0, at]
+            line[second] = line[first] - tie.gap * _last_place(line[first])
+            logits[0, at] = line.double()
+        return logits
+
+    rounding = bugged.noisy(rng, spy.cfg, tie.calm)
+
+    def says(logits: Tensor, P: int) -> Tensor:
+        said = logits.clone()
+        for j, position in enumerate(range(P, P + logits.shape[1])):
+            if P < P0:
+                continue  # without a past, or inside the prompt
+            line, clean = rounding(logits, P)[0, j], logits[0, j]
+            place = 0 if at is None or position < at else 1 if position == at else 2
+            line[clean.argmin()] -= tie.spikes[place] * clean.abs().max()
+            if position == at:
+                low, high = sorted(int(i) for i in clean.topk(2).indices)
+                picked = int(clean.bfloat16().argmax())
+                other = high if picked == low else low
+                line[picked] = clean[picked]
+                line[other] = clean[picked] + TIPPED * _last_place(clean[picked])
+            said[0, j] = line
+        return said
+
+    return TwoFaced(brain, spy.cfg, rng, says, torch.bfloat16), idx
+
+
+def _last_place(value: Tensor) -> float:
+    """Return the step between neighbouring bfloat16 numbers around a value."""
+    return float(2.0 ** (math.floor(math.log2(abs(float(value)))) - 7))
+
+
+def early_story(oracle: Any, rng: Generator, P0: int, n_new: int) -> tuple[Any, Tensor, Tensor, Tensor]:
+    """Draw a model and a prompt (1, P0) that positions starting at 0 lead astray within a few steps.
+
+    Returns the oracle's model, the prompt, the right tokens (1, P0 + n_new), and those of a cached model
+    whose new positions start at 0 on every call, the prompt fed in one. Both texts' margins are wide.
+
+    Raises:
+        RuntimeError: no such model was drawn, which no seed has been seen to do.
+    """
+    cfg = oracle.Config(n_layer=2, n_head=3, n_embd=24, block_size=P0 + n_new, vocab_size=61)
+    places = torch.cat([torch.arange(P0), torch.zeros(n_new, dtype=torch.int64)])
+    for _ in range(probe.DRAWS):
+        model = probe.hot(oracle.GPT(cfg), rng)
+        idx = probe.ids(rng, cfg, probe.CANDIDATES, P0)
+        right, wide = probe.greedy(model, idx, n_new)
+        wrong, broad = probe.greedy(_at(model, places), idx, n_new)
+        early = (right != wrong)[:, P0 : P0 + EARLY_STEPS + 1].any(-1)
+        varied = torch.tensor([len(set(row)) > n_new // 2 for row in wrong[:, P0:].tolist()])
+        rows = (early & varied & (torch.minimum(wide, broad) > probe.MARGIN)).nonzero().flatten()
+        if len(rows):
+            row = int(rows[0])
+            return model, idx[row : row + 1].clone(), right[row : row + 1], wrong[row : row + 1]
+    raise RuntimeError(f"no prompt of `{P0}` tokens whose text parts early from that of the bug")
+
+
+def _at(model: Any, places: Tensor) -> Callable[[Tensor], Tensor]:
+    """Make an uncached model whose positions stand at the given places."""
+    return lambda ids: bugged.recomputed(model, ids, places[: ids.shape[1]])[0]
