@@ -243,6 +243,28 @@ def student(request: pytest.FixtureRequest, oracle: ModuleType) -> Iterator[Any]
         )
 
 
+@pytest.fixture
+def own_stage1(request: pytest.FixtureRequest, student: Any, oracle: ModuleType) -> Any:
+    """The student's own stage 1, which the stage builds on: unless it is right the check is skipped."""
+    from grader import claims
+    from grader.sandbox import worker
+    from grader.sandbox.remote import StudentFault
+
+    name = _course(request).stage("stage1").name
+    remote = getattr(student, "is_remote", False)
+    faults: tuple[type[Exception], ...] = (AssertionError, StudentFault) if remote else (Exception,)
+    try:
+        if remote:
+            own = student._beside(name)
+        else:
+            file = Path(student.__file__).with_name(f"{name}.py")
+            own = sys.modules.get(name) or worker.import_student(file)
+        claims.stage1_stands(own, oracle)
+    except faults as error:
+        pytest.skip(f"this builds on your own `{name}.py`, which is not right yet: {error}")
+    return own
+
+
 def local_student(file: Path, pretend: Machine | None) -> Generator[ModuleType, None, None]:
     """Import a stage file in this process, the pretend machine's fakes in place while it is used."""
     from grader.sandbox import worker
@@ -265,27 +287,6 @@ def small(oracle: ModuleType) -> torch.nn.Module:
     """The shipped small model: a trained GPT of the oracle's, float32, in eval mode."""
     model: torch.nn.Module = oracle.GPT.from_pretrained(Path(str(oracle.__file__)).parent / "small")
     return model.eval()
-
-
-@pytest.fixture
-def own_stage1(request: pytest.FixtureRequest, student: Any, oracle: ModuleType) -> Any:
-    """The student's own stage 1, which the stage builds on: unless it is right the check is skipped."""
-    from grader import claims
-    from grader.sandbox import worker
-    from grader.sandbox.remote import StudentFault
-
-    name = _course(request).stage("stage1").name
-    remote = getattr(student, "is_remote", False)
-    try:
-        if remote:
-            own = student._beside(name)
-        else:
-            file = Path(student.__file__).with_name(f"{name}.py")
-            own = sys.modules.get(name) or worker.import_student(file)
-        claims.stage1_stands(own, oracle)
-    except (AssertionError, StudentFault) if remote else Exception as error:
-        pytest.skip(f"this builds on your own `{name}.py`, which is not right yet: {error}")
-    return own
 
 
 @pytest.fixture(scope="session")
