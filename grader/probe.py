@@ -19,9 +19,10 @@ HOT = 0.2
 # The least top-2 gap along a greedy text, as a share of the largest |logit|: 1000 times float32's noise.
 MARGIN = 0.003
 CANDIDATES, DRAWS = 20, 50  # prompts drawn at a time, and from how many models, before giving up
-CODE = (
-    512  # the probe's keys and values are whole numbers up to ± this: a sum of two is exact even in float16
-)
+# The probe's keys and values are numbers up to ± CODE in steps of 1 / FINE: a sum of two is exact, and none
+# survives a narrower dtype.
+CODE = 512
+FINE = {torch.float64: 2**40, torch.float32: 2**12}
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -145,7 +146,8 @@ class Probe(nn.Module):
     """A model `model(idx, past=None) -> (logits, presents)` without a cache, which records every call.
 
     Its keys and values are code numbers for the ids, different for every layer and position, so that it reads
-    the text back out of whatever past it is handed. `brain` maps ids (B, S) to logits (B, S, V).
+    the text back out of whatever past it is handed. `brain` maps ids (B, S) to logits (B, S, V), in float32
+    or float64; V is at most 1024.
     """
 
     def __init__(
@@ -164,14 +166,14 @@ class Probe(nn.Module):
         self.calls: list[Call] = []
         self.complaints: list[str] = []
         self.grad_enabled: bool | None = None  # set before each call by who calls for another process
-        layers, size = cfg.n_layer, (cfg.n_head, cfg.head_dim)
+        layers, size, fine = cfg.n_layer, (cfg.n_head, cfg.head_dim), FINE[self.dtype]
         self.token_code, self.place_code = (
-            torch.randint(-CODE, CODE, (layers, 2, n, *size), generator=rng).to(self.dtype)
+            torch.randint(-CODE * fine, CODE * fine, (layers, 2, n, *size), generator=rng).to(self.dtype)
+            / fine
             for n in (cfg.vocab_size, cfg.block_size)
         )
-        names = (
-            torch.randperm(2 * CODE, generator=rng)[: cfg.vocab_size] - CODE
-        )  # one element alone names the token
+        # one element of a key alone names the id
+        names = torch.randperm(2 * CODE, generator=rng)[: cfg.vocab_size] - CODE
         self.token_code[..., 0, 0] = names.to(self.dtype)
         self.token_named = torch.zeros(2 * CODE, dtype=torch.int64)
         self.token_named[names + CODE] = torch.arange(cfg.vocab_size)
@@ -241,7 +243,7 @@ class Probe(nn.Module):
                 self._refuse(f"the model's past must be its {self.cfg.n_layer} pairs (k, v), or None")
             for pair in past:
                 if not isinstance(pair, list | tuple) or len(pair) != 2:
-                    self._refuse("each layer's past must be a pair (k, v)")
+                    self._refuse("each layer of the model's past must be a pair (k, v)")
                 pairs.append((pair[0], pair[1]))
         P = (
             pairs[0][0].shape[2]

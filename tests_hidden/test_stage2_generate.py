@@ -29,7 +29,7 @@ def generate(student, *args, **kwargs):
     )
 
 
-@check(weight=1, category="other lengths of prompt and text")
+@check(weight=0.5, category="other lengths of prompt and text")
 @pytest.mark.parametrize(
     ("B", "P", "n_new"), [(1, 1, 9), (2, 1, 5), (1, 17, 2), (3, 5, 13), (1, 3, 34)],
     ids=["one-token", "one-token-each", "long-prompt", "batch", "long-text"],
@@ -41,7 +41,7 @@ def test_tokens_of_other_lengths(student, oracle, rng, B, P, n_new):
     expect.tokens(tokens, "the tokens", want, start=P)
 
 
-@check(weight=2, category="what the model is fed")
+@check(weight=1, category="what the model is fed")
 @pytest.mark.parametrize(("B", "P", "n_new"), [(3, 7, 6), (1, 1, 8)], ids=["batch", "one-token"])
 def test_model_is_fed_each_token_once(student, oracle, rng, B, P, n_new):
     """Each token is fed once, in order, on a cache that holds all before it"""
@@ -60,7 +60,7 @@ def test_model_is_fed_each_token_once(student, oracle, rng, B, P, n_new):
     expect.that(not spy.complaints, "; ".join(spy.complaints))
 
 
-@check(weight=1, category="the cache that is returned")
+@check(weight=0.5, category="the cache that is returned")
 @pytest.mark.parametrize("n_new", [1, 2, 11], ids=["one", "two", "many"])
 def test_returned_cache(student, oracle, rng, n_new):
     """The cache that comes back is the last call's, whole"""
@@ -114,7 +114,7 @@ def test_used_twice(student, oracle, rng):
         expect.that(S in (total - 1, total), f"the cache of a new text of {total} tokens holds {S} positions")
 
 
-@check(weight=1, category="other forms of cache, calls by keyword")
+@check(weight=0.5, category="other forms of cache, calls by keyword")
 @pytest.mark.parametrize(
     "forms", [(tuple, tuple), (tuple, list), (list, made_of)], ids=["tuples", "lists", "named"]
 )

@@ -8,7 +8,7 @@ from grader import expect, probe
 check = pytest.mark.check
 
 
-@check(weight=2, category="work from before the first step")
+@check(weight=1, category="work from before the first step")
 @pytest.mark.parametrize("device", ["cuda", "mps"])
 def test_work_from_before_is_not_charged(student, machine, rng, device):
     """Work that was queued before the first step is not charged to it"""
@@ -30,7 +30,7 @@ def test_waiting_takes_time_too(student, machine, rng):
     expect.seconds(student.timed_steps(machine.step, 6, "cpu"), machine)
 
 
-@check(weight=1, category="what decides what to wait for")
+@check(weight=0.5, category="what decides what to wait for")
 @pytest.mark.parametrize(
     "there", [[], ["cuda:0"], ["mps"], ["cuda:0", "mps"]], ids=["none", "cuda", "mps", "both"]
 )
@@ -48,7 +48,7 @@ def test_device_decides_what_to_wait_for(student, machine, rng, device, there):
     expect.seconds(student.timed_steps(machine.step, 5, device), machine)
 
 
-@check(weight=1, category="how the device is named")
+@check(weight=0.5, category="how the device is named")
 @pytest.mark.parametrize(
     "spelled",
     ["cuda:0", "cuda:1", torch.device("cuda"), torch.device("cuda", 1), torch.device("mps")],
