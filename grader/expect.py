@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import torch
@@ -212,6 +212,8 @@ class Checked:
     name: str
     cfg: Any
     dtype: torch.dtype
+    like: Any = None
+    calls: list[tuple[Tensor, Any, Tensor, Any]] = field(default_factory=list)  # fed, past, output, present
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
         gpt = self.name.endswith("GPT")
@@ -226,6 +228,7 @@ class Checked:
             pairs(present, "presents", self.cfg.n_layer, (B, H, S, D), self.dtype)
         else:
             pair(present, f"{self.name}'s present", (B, H, S, D), self.dtype)
+        self.calls.append((x, past, out, present))
         return out, present
 
     def in_chunks(self, idx: Tensor, chunks: Sequence[int], past: Any = None) -> tuple[Tensor, Any]:
@@ -262,7 +265,7 @@ def build(student: Any, name: str, cfg: Any, like: nn.Module) -> Checked:
     made.load_state_dict(dict(like.state_dict()), strict=False)
     made.requires_grad_(False)
     made.eval()
-    return Checked(made, name, cfg, dtype)
+    return Checked(made, name, cfg, dtype, like)
 
 
 def member(student: Any, name: str) -> Any:

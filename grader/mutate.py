@@ -54,7 +54,7 @@ _COMPARE: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A solution with one change: `before → after` is the changed piece of `code`, the line that it stands on."""
+    """A solution with one change: `before → after` is the changed piece of the line `code`."""
 
     stage: str
     line: int

@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import torch
 
     from grader.course import Course, Stage
+    from grader.diagnosis import Doctor
     from grader.machine import Machine
 
 PUBLIC_SEED = b"public"
@@ -58,6 +60,7 @@ class Grading:
         self.interrupted = False
         self._begun = 0.0
         self._ended: dict[str, Outcome] = {}
+        self._doctors: dict[str, Doctor] = {}
 
     def pytest_configure(self, config: pytest.Config) -> None:
         config.stash[GRADING] = self
@@ -88,10 +91,15 @@ class Grading:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
         """Judge each phase; the first that did not pass decides."""
+        from grader import diagnosis
+
         report = yield
         stage, check = self.checks[item.nodeid]
         if call.excinfo is not None and item.nodeid not in self._ended:
             verdict, message, trace = judge(call.excinfo.value)
+            if verdict is Verdict.FAIL:
+                doctor = self._doctors.setdefault(stage.slug, diagnosis.Doctor())
+                check, message, trace = explain(doctor, call.excinfo.value, item, check, message, trace)
             self._ended[item.nodeid] = Outcome(check, verdict, 0.0, message, trace)
         if call.when == "teardown":
             self._finish(item, stage, check)
@@ -124,6 +132,25 @@ def judge(error: BaseException) -> tuple[Verdict, str, str]:
         return Verdict.TODO, str(error), where
     full = "".join(traceback.format_exception(error))
     return Verdict.BROKEN, f"the check itself failed: {type(error).__name__}: {error}", full
+
+
+def explain(
+    doctor: Doctor, error: BaseException, item: pytest.Item, check: Check, message: str, trace: str
+) -> tuple[Check, str, str]:
+    """Add the known bug that explains a failed check, if there is one; a fault in looking costs nothing.
+
+    A hidden check's category, which a student may see, becomes the bug's kind.
+    """
+    try:
+        found = doctor.diagnose(error)
+    except Exception as fault:
+        return check, message, f"{trace}\n(no diagnosis: {type(fault).__name__}: {fault})"
+    if found is None:
+        return check, message, trace
+    item.stash.setdefault(METRICS, {})["diagnosis"] = found.name
+    if check.visibility is Visibility.HIDDEN:
+        check = replace(check, category=found.kind)
+    return check, f"{message}\nThis is a known bug: {found.words}.", trace
 
 
 def _test_line(error: BaseException) -> str:
