@@ -217,7 +217,8 @@ class Checked:
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
         gpt = self.name.endswith("GPT")
-        x = args[0] if args else kwargs["idx" if gpt else "x"]
+        x = (args[0] if args else kwargs["idx" if gpt else "x"]).contiguous()  # not a slice of a longer one
+        args, kwargs = ((x, *args[1:]), kwargs) if args else ((), kwargs | {"idx" if gpt else "x": x})
         past = args[1] if len(args) > 1 else kwargs.get("past")
         out, present = two(self.module(*args, **kwargs), f"what {self.name} returns", "(output, present)")
         B, T = x.shape[:2]

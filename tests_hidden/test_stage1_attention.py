@@ -53,7 +53,8 @@ def test_every_query_sees_its_keys(student, oracle, rng):
     for P, T in GRID:
         x = probe.inputs(rng, cfg, 3, P + T)
         y, (k, v) = probe.attended(ours, x, cfg)
-        got, _ = attention(x[:, P:], (k[:, :, :P], v[:, :, :P]) if P else None)
+        past = (k[:, :, :P].contiguous(), v[:, :, :P].contiguous()) if P else None
+        got, _ = attention(x[:, P:], past)
         expect.close(got, y[:, P:], f"attention's y for {T} new positions on a past of {P}", start=P)
 
 
