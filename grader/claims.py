@@ -67,6 +67,16 @@ def broken(
     expect.close(got, want, f"{what}, held against this bug's", chunks=chunks, start=start)
 
 
+def astray(gpt: expect.Checked, story: twofaced.Astray) -> None:
+    """Fail unless a checked model continues a prompt to the bug's own text, with the bug's own logits."""
+    n_new = story.wrong.shape[1] - story.idx.shape[1]
+    said = twofaced.spoken(gpt, story.idx, n_new)
+    told = torch.cat([story.idx, said.argmax(-1).T], dim=1)
+    expect.that(not torch.equal(told, story.right), "the text is the right one: nothing is broken")
+    expect.tokens(told, "the text", story.wrong)
+    expect.close(said.transpose(0, 1), story.said(), "the text is this bug's, but its logits")
+
+
 def _close(got: Tensor, want: Tensor) -> bool:
     return float((got - want).abs().max()) <= expect.FLOAT64 * float(want.abs().max())
 

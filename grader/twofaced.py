@@ -16,7 +16,10 @@ from torch import Generator, Tensor
 from grader import bugged, probe
 
 SMALL = 64  # in bfloat16 a probe's codes go up to ± this, so that a sum of two is exact
-EARLY_STEPS = 3  # a bug that shows in the text does so within so many steps
+ASTRAY_CANDIDATES = 40  # prompts drawn at a time
+QUIET = 0.25  # position embeddings so quiet that a wrong one takes a few steps to change a token
+VARIED = 4  # different tokens that a text needs to be called one
+EARLY_STEPS = 4  # a bug that shows in the text does so within so many steps
 CALM = 0.004  # rounding in bfloat16, as a share of the largest |logit|
 TIPPED = 3  # by how many of its last places a near-tie is tipped: the cached gap is not the uncached one
 DECISIVE = 0.06  # how far the best logit is lifted above the second where there is no tie
@@ -205,31 +208,68 @@ def _last_place(value: Tensor) -> float:
     return float(2.0 ** (math.floor(math.log2(abs(float(value)))) - 7))
 
 
-def early_story(oracle: Any, rng: Generator, P0: int, n_new: int) -> tuple[Any, Tensor, Tensor, Tensor]:
-    """Draw a model and a prompt (1, P0) that positions starting at 0 lead astray within a few steps.
+@dataclass(frozen=True, slots=True)
+class Astray:
+    """A prompt (1, P0) that positions starting at 0 lead astray at a known step, never the first two.
 
-    Returns the oracle's model, the prompt, the right tokens (1, P0 + n_new), and those of a cached model
-    whose new positions start at 0 on every call, the prompt fed in one. Both texts' margins are wide.
+    `right` and `wrong` (1, P0 + n_new) are the text, and what a model with that bug makes of it.
+    """
+
+    model: Any
+    idx: Tensor
+    right: Tensor
+    wrong: Tensor
+    step: int
+
+    def said(self) -> Tensor:
+        """Return the bugged model's logits (1, n_new, V), the prompt fed in one call."""
+        P0, S = self.idx.shape[1], self.wrong.shape[1]
+        chunks = [P0, *[1] * (S - P0 - 1)]
+        logits, _ = bugged.recomputed(self.model, self.wrong[:, :-1], bugged.restarting(chunks))
+        return logits[:, P0 - 1 :]
+
+
+def early_story(oracle: Any, rng: Generator, P0: int, n_new: int) -> Astray:
+    """Draw a model and a prompt that positions starting at 0 lead astray within a few steps.
+
+    Both texts' margins are wide; and the step is the same whether the prompt is fed whole or all but its last
+    token first.
 
     Raises:
         RuntimeError: no such model was drawn, which no seed has been seen to do.
     """
     cfg = oracle.Config(n_layer=2, n_head=3, n_embd=24, block_size=P0 + n_new, vocab_size=61)
-    places = torch.cat([torch.arange(P0), torch.zeros(n_new, dtype=torch.int64)])
     for _ in range(probe.DRAWS):
         model = probe.hot(oracle.GPT(cfg), rng)
-        idx = probe.ids(rng, cfg, probe.CANDIDATES, P0)
+        model.wpe.weight.mul_(QUIET)
+        for p in model.h.parameters():
+            p.mul_(1 + (p.dim() == 2))  # as in `probe.story`
+        idx = probe.ids(rng, cfg, ASTRAY_CANDIDATES, P0)
         right, wide = probe.greedy(model, idx, n_new)
-        wrong, broad = probe.greedy(_at(model, places), idx, n_new)
-        early = (right != wrong)[:, P0 : P0 + EARLY_STEPS + 1].any(-1)
-        varied = torch.tensor([len(set(row)) > n_new // 2 for row in wrong[:, P0:].tolist()])
-        rows = (early & varied & (torch.minimum(wide, broad) > probe.MARGIN)).nonzero().flatten()
-        if len(rows):
-            row = int(rows[0])
-            return model, idx[row : row + 1].clone(), right[row : row + 1], wrong[row : row + 1]
+        idx, right = idx[wide > probe.MARGIN], right[wide > probe.MARGIN]
+        if not len(idx):
+            continue
+        wrong, broad = probe.greedy(_restarted(model, P0), idx, n_new)
+        other, _ = probe.greedy(_restarted(model, P0 - 1), idx, n_new)
+        steps = [_first_step(right, text, P0) for text in (wrong, other)]
+        for row in range(len(idx)):
+            step = int(steps[0][row])
+            varied = len(set(wrong[row, P0:].tolist())) >= VARIED
+            if 2 <= step <= EARLY_STEPS and step == steps[1][row] and varied and broad[row] > probe.MARGIN:
+                return Astray(model, *(t[row : row + 1].clone() for t in (idx, right, wrong)), step)
     raise RuntimeError(f"no prompt of `{P0}` tokens whose text parts early from that of the bug")
 
 
-def _at(model: Any, places: Tensor) -> Callable[[Tensor], Tensor]:
-    """Make an uncached model whose positions stand at the given places."""
-    return lambda ids: bugged.recomputed(model, ids, places[: ids.shape[1]])[0]
+def _restarted(model: Any, P: int) -> Callable[[Tensor], Tensor]:
+    """Make an uncached model whose positions after the first P all stand at 0."""
+
+    def brain(ids: Tensor) -> Tensor:
+        places = torch.arange(ids.shape[1])
+        return bugged.recomputed(model, ids, places * (places < P))[0]
+
+    return brain
+
+
+def _first_step(a: Tensor, b: Tensor, P0: int) -> Tensor:
+    """Return each row's first step after P0 at which two texts differ, 0 where none does."""
+    return (a != b)[:, P0:].int().argmax(dim=-1)

@@ -224,13 +224,13 @@ def test_texts_without_a_tie_never_part(oracle: ModuleType, seed: int, calm: flo
 
 @SEEDS
 def test_positions_from_0_lead_astray_early(oracle: ModuleType, seed: int) -> None:
-    model, prompt, right, wrong = twofaced.early_story(oracle, torch.Generator().manual_seed(seed), 5, 8)
-    assert torch.equal(oracle.generate_nocache(model, prompt, 8), right)
-    cached = Cached(model, BUGS["position"])
-    assert torch.equal(twofaced.spoken(cached, prompt, 8).argmax(-1).T, wrong[:, 5:])
-    assert twofaced.bad_step(
-        twofaced.spoken(cached, prompt, 8), twofaced.spoken_uncached(cached, prompt, 8)
-    ) in range(1, twofaced.EARLY_STEPS + 1)
+    story = twofaced.early_story(oracle, torch.Generator().manual_seed(seed), 5, 8)
+    cached = Cached(story.model, BUGS["position"])
+    assert torch.equal(oracle.generate_nocache(story.model, story.idx, 8), story.right)
+    assert near(twofaced.spoken(cached, story.idx, 8).transpose(0, 1), story.said())
+    assert torch.equal(story.said().argmax(-1), story.wrong[:, 5:])
+    assert twofaced.bad_steps(cached, story.idx, 8) == [story.step]
+    assert 2 <= story.step <= twofaced.EARLY_STEPS
 
 
 # What is handed back
