@@ -115,6 +115,7 @@ class Session:
             self._run_pytest(run)
         finally:
             layers = self._close_host()
+        results = tuple(self._result(run, stage) for stage in stages)
         return Report(
             submission=submission.info,
             course_title=self.course.title,
@@ -129,7 +130,8 @@ class Session:
             public_only=self.options.public_only,
             started=started.isoformat(timespec="seconds"),
             seconds=time.monotonic() - begun,
-            stages=tuple(self._result(run, stage) for stage in stages),
+            stages=results,
+            notes=_not_carried_forward(stages, results),
         )
 
     def first_failure(self, submission: Submission, stage: Stage) -> Outcome | None:
@@ -174,7 +176,9 @@ class Session:
             warnings.simplefilter(
                 "ignore"
             )  # a warning quotes the line that it comes from, of a hidden check too
-            status = pytest.main([*_arguments(self.course.root, list(files)), *switches], plugins=[grading])
+            for path in files:  # pytest would take a module of this name from another course or an older file
+            sys.modules.pop(f"{path.parent.name}.{path.stem}", None)
+        status = pytest.main([*_arguments(self.course.root, list(files)), *switches], plugins=[grading])
         if grading.interrupted:
             raise KeyboardInterrupt
         if grading.collect_errors:
@@ -236,6 +240,19 @@ class Session:
             scored=not any(o.verdict is Verdict.BROKEN for o in outcomes),
             hidden_points=stage.hidden_points,
         )
+
+
+def _not_carried_forward(stages: Sequence[Stage], results: Sequence[StageResult]) -> tuple[str, ...]:
+    """Say which stages lose points of their own and none for an earlier stage's faults."""
+    notes = []
+    for number, (stage, result) in enumerate(zip(stages, results, strict=True)):
+        wrong = [r.slug for r in results[:number] if not r.passed and r.slug not in stage.uses]
+        if wrong and any(o.verdict.counts_against and o.verdict is not Verdict.TODO for o in result.outcomes):
+            notes.append(
+                f"What {stage.slug} loses is its own: it is graded with the grader's model, so that the "
+                f"faults in {', '.join(wrong)} cost nothing there."
+            )
+    return tuple(notes)
 
 
 def _plan(run: _Run, planned: dict[str, list[Check]]) -> None:
