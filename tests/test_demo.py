@@ -118,10 +118,13 @@ def test_the_evening_has_every_kind_of_stage_file(demo: ModuleType, course: Cour
     cases = demo.cases_of(course)
     evening = next(case for case in cases if case.name == demo.EVENING_NAME)
     assert set(evening.worth.values()) == set(demo.Worth)
-    assert set(evening.work.files) == {stage.file for stage in course.stages}
-    assert {
-        slug for case in cases[2:] for slug, worth in case.worth.items() if worth is demo.Worth.WRONG
-    } == {stage.slug for stage in course.stages}
+    assert set(evening.work.files) == {course.stage(slug).file for slug in evening.worth}
+
+
+def test_every_stage_of_the_evening_is_shown_wrong(demo: ModuleType, course: Course) -> None:
+    evening, *wrong = demo.cases_of(course)[2:]
+    shown = {slug for case in (evening, *wrong) for slug, worth in case.worth.items() if worth == "wrong"}
+    assert shown == set(evening.worth)
 
 
 def test_a_students_copy_is_told_what_it_lacks(

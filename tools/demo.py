@@ -98,14 +98,14 @@ def wrong_case(sample: Sample) -> Case:
 
 
 def evening_case(course: Course, bugs: Sequence[Sample]) -> Case:
-    """A student half way: some stages right, some with a bug, the last one not begun."""
-    stages = course.stages
+    """A student half way: some stages right, some with a bug, the last one so far not begun."""
+    unwritten = course.stage(EVENING_UNWRITTEN)
+    stages = course.stages[: course.stages.index(unwritten) + 1]
     files = solution_files(course, stages)
     worth = {stage.slug: Worth.RIGHT for stage in stages}
     for sample in bugs:
         files |= content(sample)
         worth[sample.stage] = Worth.WRONG
-    unwritten = course.stage(EVENING_UNWRITTEN)
     files |= stub_files(course, [unwritten])
     worth[unwritten.slug] = Worth.UNWRITTEN
     about = "one student: a bug here and there, one stage not begun"
