@@ -172,13 +172,11 @@ class Session:
             on_planned=partial(_plan, run),
             on_outcome=partial(_note, run),
         )
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # a warning quotes the line that it comes from, of a hidden check too
-            for path in files:  # pytest would take a module of this name from another course or an older file
+        for path in files:  # pytest would take a module of this name from another course or an older file
             sys.modules.pop(f"{path.parent.name}.{path.stem}", None)
-        status = pytest.main([*_arguments(self.course.root, list(files)), *switches], plugins=[grading])
+        with warnings.catch_warnings():  # a warning quotes the line that it comes from, of a hidden check too
+            warnings.simplefilter("ignore")
+            status = pytest.main([*_arguments(self.course.root, list(files)), *switches], plugins=[grading])
         if grading.interrupted:
             raise KeyboardInterrupt
         if grading.collect_errors:
