@@ -6,15 +6,31 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from grader.course import Course, Stage
 from grader.errors import CourseError
+from grader.outcome import Verdict
 
 SAMPLES = Path("tests") / "submissions"
 MANIFEST = "sample.toml"
 MARKER = re.compile(r"[ \t]*### (?:BEGIN|END) SOLUTION[ \t]*\n")
+
+
+class Hostile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What becomes of an attack: the verdict of each check by its name in the stage, `*` for all not named.
+
+    Checks that no key names pass. `points` is what is earned. Without namespaces it may end otherwise.
+    `at_process` says whether the `process` level withstands it too: `stopped`, `open`, or `unsafe` to try.
+    """
+
+    points: float
+    verdicts: dict[str, Verdict] = {}
+    points_without_namespaces: float | None = None
+    verdicts_without_namespaces: dict[str, Verdict] | None = None
+    at_process: Literal["stopped", "open", "unsafe"] = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +44,7 @@ class Sample:
     seen: str
     fails: tuple[str, ...]
     files: dict[str, str | bytes]
+    hostile: Hostile | None = None
 
 
 class _Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,6 +60,7 @@ class _Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seen: str
     fails: tuple[str, ...] = ()
     edit: tuple[_Edit, ...] = ()
+    hostile: Hostile | None = None
 
 
 def load(folder: Path, course: Course) -> Sample:
@@ -64,10 +82,13 @@ def load(folder: Path, course: Course) -> Sample:
         files = {stage.file: _apply(text, manifest.edit, where)}
     if kind == "correct" and manifest.fails:
         raise CourseError(f"{where}: a correct sample fails no check; move it or empty `fails`")
+    if (kind == "hostile") != (manifest.hostile is not None):
+        raise CourseError(f"{where}: a hostile sample, and no other, has a [hostile] table")
     for check in manifest.fails:
         if not check.startswith(f"{stage.slug}."):
             raise CourseError(f"{where}: `{check}` in `fails` is not a check of {stage.slug}")
-    return Sample(name, kind, stage.slug, manifest.note, manifest.seen, manifest.fails, files)
+    told = (manifest.note, manifest.seen, manifest.fails)
+    return Sample(name, kind, stage.slug, *told, files, manifest.hostile)
 
 
 def load_all(course: Course, kind: str) -> list[Sample]:

@@ -17,6 +17,12 @@ def make() -> Path:
     return folder
 
 
+def renew(folder: Path) -> None:
+    """Empty the scratch space of a folder that `make` made, when whoever wrote there has ended."""
+    remove(folder / "scratch")
+    (folder / "scratch").mkdir(mode=0o700)
+
+
 def remove(folder: Path) -> None:
     """Remove a folder, whatever a worker has made in it: locked folders, or ten thousand in each other.
 
