@@ -7,8 +7,9 @@ import platform
 import sys
 from importlib import metadata
 
+from grader import hardware
 from grader.course import Course, Limits
-from grader.errors import SandboxError
+from grader.errors import CourseError, SandboxError
 
 Finding = tuple[str, str, str]
 """An area, how it is (`ok`, `warn`: works with less, `off`: does not work), and what that means."""
@@ -33,7 +34,23 @@ FREE_MEMORY_GIB = 1.0
 
 def examine(course: Course) -> list[Finding]:
     """Look at everything a run needs, and at what it can use where it is there."""
-    return [_python(), *_packages(), *_course(course), *_isolation(), *_machine(), *_devices()]
+    return [
+        _python(),
+        *_packages(),
+        *_course(course),
+        *_isolation(),
+        *_machine(),
+        _profile(course),
+        *_devices(),
+    ]
+
+
+def _profile(course: Course) -> Finding:
+    try:
+        profile, reason = hardware.choose(hardware.load_all(course.profiles), hardware.this_machine())
+    except CourseError as error:
+        return "profile", "off", str(error)
+    return "profile", "ok", f"`{profile.name}` ({reason}): {profile.summary}"
 
 
 def _python() -> Finding:

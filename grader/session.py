@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from grader import __version__
+from grader import __version__, hardware
 from grader.course import Course, Stage
 from grader.errors import CourseError, SandboxError
 from grader.outcome import Check, Outcome, Verdict
@@ -72,6 +72,8 @@ class Session:
         self.course, self.options = course, options
         self.level = _level(options.isolation)
         self.secret, self.seed_id = _secret(course, options)
+        here = hardware.this_machine()
+        self.profile, _ = hardware.choose(hardware.load_all(course.profiles), here, options.profile)
         self._started = launch("main") if self.level == "confined" else None
         self._launcher: Launcher | None = None
         self._host: StageHost | None = None
@@ -124,7 +126,7 @@ class Session:
             grader_version=__version__,
             seed_id=self.seed_id,
             machine=machine_info(),
-            profile=self.options.profile or "generic-cpu",
+            profile=self.profile.name,
             isolation=self.level,
             layers=layers,
             public_only=self.options.public_only,
@@ -346,18 +348,10 @@ def machine_info() -> MachineInfo:
     torch = sys.modules.get("torch")
     return MachineInfo(
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
-        cpu=_cpu_model(),
+        cpu=hardware.cpu_model(),
         cores=psutil.cpu_count() or 0,
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         python=platform.python_version(),
         torch=str(getattr(torch, "__version__", "")),
         load_1m=round(os.getloadavg()[0], 2),
     )
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or "unknown"
