@@ -1,4 +1,4 @@
-"""Hardware profiles, `hardware_profiles/*.toml`: what a machine should reach, and which of them is this one."""
+"""Hardware profiles, `hardware_profiles/*.toml`: what a machine should reach, and which of them this is."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One machine: `status` "predicted" until somebody has measured it there.
 
-    """One machine; its `status` is "predicted" until somebody has measured it there.
+    `bandwidth_gb_s` is memory's, in 10⁹ bytes a second, `peak_tflops` 10¹² operations a second by dtype,
     `step_overhead_ms` what a step costs however little it computes.
     """
 

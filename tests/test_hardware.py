@@ -1,4 +1,4 @@
-"""Hardware profiles: the shipped ones are sound, machines find theirs, and a wrong file says what is wrong."""
+"""Hardware profiles: the shipped ones are sound, machines find theirs, wrong files say what is wrong."""
 
 from __future__ import annotations
 
