@@ -41,7 +41,7 @@ WRONG = (
 )
 EVENING = ("offset_only_for_one_token", "wall_clock")
 EVENING_NAME = "after one evening"
-EVENING_UNWRITTEN = "stage4"
+LAST_SHOWN = "stage4"  # the stages that build the cache; with all of them it would be no quick look
 PIPE_WIDTH = 100
 MESSAGE_CHARACTERS = 280
 
@@ -99,8 +99,8 @@ def wrong_case(sample: Sample) -> Case:
 
 def evening_case(course: Course, bugs: Sequence[Sample]) -> Case:
     """A student half way: some stages right, some with a bug, the last one so far not begun."""
-    unwritten = course.stage(EVENING_UNWRITTEN)
-    stages = course.stages[: course.stages.index(unwritten) + 1]
+    stages = shown(course)
+    unwritten = stages[-1]
     files = solution_files(course, stages)
     worth = {stage.slug: Worth.RIGHT for stage in stages}
     for sample in bugs:
@@ -111,6 +111,11 @@ def evening_case(course: Course, bugs: Sequence[Sample]) -> Case:
     about = "one student: a bug here and there, one stage not begun"
     work = submission.of_files(EVENING_NAME.replace(" ", "-"), files)
     return Case(EVENING_NAME, about, work, worth)
+
+
+def shown(course: Course) -> Sequence[Stage]:
+    """The stages that the demo is about."""
+    return course.stages[: course.stages.index(course.stage(LAST_SHOWN)) + 1]
 
 
 def solution_files(course: Course, stages: Iterable[Stage]) -> dict[str, bytes]:
@@ -193,7 +198,7 @@ def _told(report: Report) -> list[Text]:
 def cases_of(course: Course) -> list[Case]:
     """What the demo shows, in its order."""
     wrong, bugs = ([_sample(course, name) for name in names] for names in (WRONG, EVENING))
-    return [*whole_cases(course, course.stages), evening_case(course, bugs), *map(wrong_case, wrong)]
+    return [*whole_cases(course, shown(course)), evening_case(course, bugs), *map(wrong_case, wrong)]
 
 
 def _sample(course: Course, name: str) -> Sample:
@@ -213,7 +218,10 @@ def show(course: Course, out: Console, err: Console) -> int:
     checks = sum(len(stage.outcomes) for row in rows for stage in row.report.stages)
     level = rows[0].report.isolation
     out.print(table(rows))
-    out.print(f"{len(rows)} submissions, {checks} checks, {time.monotonic() - began:.0f} s, `{level}`.")
+    seconds = time.monotonic() - began
+    out.print(f"{len(rows)} submissions, {checks} checks, {seconds:.0f} s, isolation {level}.")
+    if more := len(course.stages) - len(shown(course)):
+        out.print(f"The course has {more} more stages; `grade list` names them.")
     page = html.render(reports.student_view(found[EVENING_NAME].report))
     reports.write(course.root / PAGE, page)
     out.print(f"What the student of “{EVENING_NAME}” gets to read: open {PAGE} in a browser.")
