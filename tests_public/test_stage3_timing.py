@@ -2,7 +2,7 @@
 
 import pytest
 
-from grader import expect
+from grader import expect, probe
 
 check = pytest.mark.check
 
@@ -29,21 +29,21 @@ def test_no_steps(student, machine):
 
 
 @check(weight=2, category="each step's own time")
-def test_each_step_has_its_own_time(student, machine):
+def test_each_step_has_its_own_time(student, machine, rng):
     """On the CPU each step gets its own seconds: no mean, no running total"""
-    machine.prepare("cpu", STEPS_S)
+    machine.prepare("cpu", probe.durations(rng, 5))
     expect.seconds(student.timed_steps(machine.step, 5, "cpu"), machine)
 
 
 @check(weight=2, category="waiting for CUDA")
-def test_waits_for_cuda(student, machine):
+def test_waits_for_cuda(student, machine, rng):
     """On CUDA a step's time runs until the GPU has done its work"""
-    machine.prepare("cuda", STEPS_S)
+    machine.prepare("cuda", probe.durations(rng, 5))
     expect.seconds(student.timed_steps(machine.step, 5, "cuda"), machine)
 
 
 @check(weight=1, category="waiting for Apple's GPU")
-def test_waits_for_mps(student, machine):
+def test_waits_for_mps(student, machine, rng):
     """On Apple's GPU (mps) a step's time runs until the GPU has done its work"""
-    machine.prepare("mps", STEPS_S)
+    machine.prepare("mps", probe.durations(rng, 5))
     expect.seconds(student.timed_steps(machine.step, 5, "mps"), machine)
