@@ -18,7 +18,7 @@ from grader.machine import Machine as Machine
 HOT = 0.2
 # The least top-2 gap along a greedy text, as a share of the largest |logit|: 1000 times float32's noise.
 MARGIN = 0.003
-CANDIDATES, DRAWS = 20, 50  # prompts drawn at a time, and from how many models, before giving up
+CANDIDATES, DRAWS = 8, 50  # prompts drawn at a time, and from how many models, before giving up
 # The probe's keys and values are numbers up to ± CODE in steps of 1 / FINE: a sum of two is exact, and none
 # survives a narrower dtype.
 CODE = 512

@@ -94,6 +94,7 @@ def test_prompt_is_not_changed(student, oracle, rng):
     mine, _ = generate(student, spy, idx, 0)  # a tensor of the student's own, which can be looked at again
     expect.tokens(mine, "the tokens for n_new = 0", before)
     generate(student, spy, mine, 4)
+    expect.that(len(spy.calls) >= 4, "the model was called less often than there are new tokens")
     after, _ = generate(student, spy, mine, 0)
     expect.tokens(after, "the prompt, after text was generated from it", before)
     expect.tokens(idx, "the prompt, after text was generated from it", before)

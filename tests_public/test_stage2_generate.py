@@ -38,7 +38,9 @@ def test_prompt_goes_in_at_once(student, oracle, rng):
     """The first call gets the prompt: all of it, or all but its last token"""
     spy, idx, _ = probe.story(oracle, rng, sizes=(2, 6, 5))
     generate(student, spy, idx, 5)
-    expect.that(bool(spy.calls), "the model was never called")
+    expect.that(
+        len(spy.fed) >= 5, f"5 new tokens take at least 5 calls of the model, there were {len(spy.fed)}"
+    )
     fed = spy.fed[0]
     expect.that(
         fed in (6, 5), f"the first call was fed {fed} positions; the prompt has 6, and goes in in one call"
@@ -77,9 +79,9 @@ def test_no_wasted_last_pass(student, oracle, rng):
     """The last new token is not fed: no pass is spent on a token that nobody asked for"""
     spy, idx, _ = probe.story(oracle, rng, sizes=(2, 5, 6))
     generate(student, spy, idx, 6)
-    expect.that(bool(spy.calls), "the model was never called")
-    S = spy.seen
-    expect.that(S < 11, f"the last call brought the model to {S} positions, 10 are enough for 5 + 6 tokens")
+    said = f"the last call brought the model to {spy.seen} positions; for 5 + 6 tokens it needs 10"
+    expect.that(spy.seen >= 10, said)
+    expect.that(spy.seen == 10, said + ", since nobody asks what follows the last one")
 
 
 @check(weight=1, category="autograd")
@@ -123,9 +125,9 @@ def test_first_mismatch(student, rng):
 def test_continues_the_play(student, oracle, rng, small, text):
     """The small trained model continues the play as it does without a cache"""
     idx = torch.tensor([text(PROMPT)])
-    want = oracle.generate_nocache(small, idx, 20)
+    want = oracle.generate_nocache(small, idx, 14)
     spy = probe.Probe(small, small.cfg, rng)
-    tokens, _ = generate(student, spy, idx, 20)
+    tokens, _ = generate(student, spy, idx, 14)
     got = expect.tensor(tokens, "the tokens", want.shape, torch.int64)
     written, wanted = (text(ids[0].clamp(0, 255).tolist()) for ids in (got, want))
     expect.that(torch.equal(got, want), f"it writes {written!r}, without a cache {wanted!r}")

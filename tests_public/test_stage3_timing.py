@@ -21,11 +21,12 @@ def test_step_is_called_exactly_so_often(student, machine):
 
 @check(weight=1, category="no steps")
 def test_no_steps(student, machine):
-    """With n_new = 0 nothing is called, and the list is empty"""
+    """With n_new = 0 nothing is called, and the list is empty; after that steps are timed as ever"""
     machine.prepare("cpu", STEPS_S)
     times = student.timed_steps(machine.step, 0, "cpu")
     expect.that(machine.calls == 0, f"step_fn was called {machine.calls} times for n_new = 0")
     expect.times(times, 0)
+    expect.times(student.timed_steps(machine.step, 2, "cpu"), 2)
 
 
 @check(weight=2, category="each step's own time")
