@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from grader import expect
+from grader import expect, probe
 
 Pair = tuple[Tensor, Tensor]  # keys and values (B, H, S, D)
 Rows = Callable[[int, int], Tensor]  # of P and T: which of S keys each of T queries sees, (T, S) bool
+TELLING_DRAWS = 400
 
 # Which keys the queries of one call see, and where its new positions stand
 
@@ -282,3 +283,22 @@ def shortened(oracle: Any, model: Any, block_size: int) -> Any:
     weights["wpe.weight"] = weights["wpe.weight"][:block_size]
     short.load_state_dict(weights)
     return short.eval().requires_grad_(False)
+
+
+def telling(
+    rng: Generator, cfg: Any, size: tuple[int, int], difference: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, float]:
+    """Draw ids (B, T) whose largest |difference| (B, T, V) hides: negative, in a later row, not at the end.
+
+    Returns the ids and that largest |difference|.
+
+    Raises:
+        RuntimeError: no such ids were drawn, which no seed has been seen to do.
+    """
+    for _ in range(TELLING_DRAWS):
+        idx = probe.ids(rng, cfg, *size)
+        off = difference(idx)
+        row, position, token = (int(i) for i in torch.unravel_index(off.abs().argmax(), off.shape))
+        if off[row, position, token] < 0 and row > 0 and position < size[1] - 1:
+            return idx, -float(off[row, position, token])
+    raise RuntimeError(f"no ids {size} whose largest difference lies where it is easily missed")

@@ -167,11 +167,11 @@ class Tie:
 
 def bf16_model(oracle: Any, rng: Generator, P0: int, n_new: int, tie: Tie) -> tuple[TwoFaced, Tensor]:
     """Draw a bfloat16 model and a prompt (1, P0): a clear winner on every step but the tie's."""
-    spy, idx, _ = probe.story(oracle, rng, (1, P0, n_new))
+    model, idx = _varied(oracle, rng, P0, n_new)
     at = None if tie.step is None else P0 + tie.step - 1  # the position whose logits choose that token
 
     def brain(ids: Tensor) -> Tensor:
-        logits = spy.brain(ids).clone()
+        logits: Tensor = model(ids)
         best = logits.topk(2).indices
         lifted = logits.gather(-1, best[..., :1]) + DECISIVE * logits.abs().amax()
         logits.scatter_(-1, best[..., :1], lifted)
@@ -181,13 +181,13 @@ def bf16_model(oracle: Any, rng: Generator, P0: int, n_new: int, tie: Tie) -> tu
             logits[0, at] = line.double()
         return logits
 
-    rounding = bugged.noisy(rng, spy.cfg, tie.calm)
+    rounding = bugged.noisy(rng, model.cfg, tie.calm)
 
     def says(logits: Tensor, P: int) -> Tensor:
+        if P < P0:  # without a past, or inside the prompt
+            return logits
         said = logits.clone()
         for j, position in enumerate(range(P, P + logits.shape[1])):
-            if P < P0:
-                continue  # without a past, or inside the prompt
             line, clean = rounding(logits, P)[0, j], logits[0, j]
             place = 0 if at is None or position < at else 1 if position == at else 2
             line[clean.argmin()] -= tie.spikes[place] * clean.abs().max()
@@ -200,7 +200,24 @@ def bf16_model(oracle: Any, rng: Generator, P0: int, n_new: int, tie: Tie) -> tu
             said[0, j] = line
         return said
 
-    return TwoFaced(brain, spy.cfg, rng, says, torch.bfloat16), idx
+    return TwoFaced(brain, model.cfg, rng, says, torch.bfloat16), idx
+
+
+def _varied(oracle: Any, rng: Generator, P0: int, n_new: int) -> tuple[Any, Tensor]:
+    """Draw a float64 model and, of some prompts, the one (1, P0) whose text has the most different tokens."""
+    model = _outspoken(oracle, rng, P0 + n_new)
+    tokens, _ = probe.greedy(model, probe.ids(rng, model.cfg, probe.CANDIDATES // 2, P0), n_new)
+    richest = max(range(len(tokens)), key=lambda row: len(set(tokens[row, P0:].tolist())))
+    return model, tokens[richest : richest + 1, :P0].clone()
+
+
+def _outspoken(oracle: Any, rng: Generator, block_size: int) -> Any:
+    """Draw a model whose layers speak louder than the embedding of the last token, as in `probe.story`."""
+    cfg = oracle.Config(n_layer=2, n_head=3, n_embd=24, block_size=block_size, vocab_size=61)
+    model = probe.hot(oracle.GPT(cfg), rng)
+    for p in model.h.parameters():
+        p.mul_(1 + (p.dim() == 2))
+    return model
 
 
 def _last_place(value: Tensor) -> float:
@@ -238,13 +255,10 @@ def early_story(oracle: Any, rng: Generator, P0: int, n_new: int) -> Astray:
     Raises:
         RuntimeError: no such model was drawn, which no seed has been seen to do.
     """
-    cfg = oracle.Config(n_layer=2, n_head=3, n_embd=24, block_size=P0 + n_new, vocab_size=61)
     for _ in range(probe.DRAWS):
-        model = probe.hot(oracle.GPT(cfg), rng)
+        model = _outspoken(oracle, rng, P0 + n_new)
         model.wpe.weight.mul_(QUIET)
-        for p in model.h.parameters():
-            p.mul_(1 + (p.dim() == 2))  # as in `probe.story`
-        idx = probe.ids(rng, cfg, ASTRAY_CANDIDATES, P0)
+        idx = probe.ids(rng, model.cfg, ASTRAY_CANDIDATES, P0)
         right, wide = probe.greedy(model, idx, n_new)
         idx, right = idx[wide > probe.MARGIN], right[wide > probe.MARGIN]
         if not len(idx):
@@ -256,7 +270,8 @@ def early_story(oracle: Any, rng: Generator, P0: int, n_new: int) -> Astray:
             step = int(steps[0][row])
             varied = len(set(wrong[row, P0:].tolist())) >= VARIED
             if 2 <= step <= EARLY_STEPS and step == steps[1][row] and varied and broad[row] > probe.MARGIN:
-                return Astray(model, *(t[row : row + 1].clone() for t in (idx, right, wrong)), step)
+                one = slice(row, row + 1)
+                return Astray(model, idx[one].clone(), right[one], wrong[one], step)
     raise RuntimeError(f"no prompt of `{P0}` tokens whose text parts early from that of the bug")
 
 
