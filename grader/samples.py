@@ -22,13 +22,11 @@ MARKER = re.compile(r"[ \t]*### (?:BEGIN|END) SOLUTION[ \t]*\n")
 class Hostile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What becomes of an attack: the verdict of each check by its name in the stage, `*` for all not named.
 
-    Checks that no key names pass. `points` is what is earned. Without namespaces it may end otherwise.
-    `at_process` says whether the `process` level withstands it too: `stopped`, `open`, or `unsafe` to try.
+    Checks that no key names pass. Without namespaces it may end otherwise. `at_process` says whether the
+    `process` level withstands it too: `stopped`, `open`, or `unsafe` to try.
     """
 
-    points: float
     verdicts: dict[str, Verdict] = {}
-    points_without_namespaces: float | None = None
     verdicts_without_namespaces: dict[str, Verdict] | None = None
     at_process: Literal["stopped", "open", "unsafe"] = "stopped"
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import stat
 import tempfile
 from pathlib import Path
 
@@ -26,30 +24,48 @@ def renew(folder: Path) -> None:
 def remove(folder: Path) -> None:
     """Remove a folder, whatever a worker has made in it: locked folders, or ten thousand in each other.
 
-    At such a depth a recursion ends, and a path is too long: what lies deep is moved up and emptied there.
+    At such a depth a recursion ends, a path is too long, and there are not enough descriptors: one leads down
+    and up again.
     """
-    fresh = itertools.count()
+    try:
+        here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:  # removed already
+        return
+    try:
+        _empty(here)
+        os.rmdir(folder)
+    except OSError:  # somebody else is at work in there
+        return
+
+
+def _empty(here: int) -> None:
+    """Remove all that lies in the folder open as `here`, which is closed in the end."""
+    above: list[str] = []
     try:
         while True:
-            inside = os.listdir(folder)
-            if not inside:
-                return os.rmdir(folder)
-            for name in inside:
-                _empty(folder / name, folder, fresh)
-    except OSError:  # somebody else is at work in there, or has removed it already
-        return None
+            inner = _unlink_files(here)
+            if inner:
+                os.chmod(inner, 0o700, dir_fd=here)
+            elif not above:
+                return
+            into = os.open(inner or "..", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+            os.close(here)
+            here = into
+            if inner:
+                above.append(inner)
+            else:
+                os.rmdir(above.pop(), dir_fd=here)
+    finally:
+        os.close(here)
 
 
-def _empty(path: Path, top: Path, fresh: itertools.count[int]) -> None:
-    """Remove a file; or a folder, its own folders moved up to the top."""
-    if not stat.S_ISDIR(path.lstat().st_mode):
-        return path.unlink()
-    path.chmod(0o700)
-    for name in os.listdir(path):
-        inner = path / name
-        if stat.S_ISDIR(inner.lstat().st_mode):
-            inner.chmod(0o700)  # to move a folder, one must be able to write its `..`
-            inner.rename(top / f".{next(fresh)}")
-        else:
-            inner.unlink()
-    path.rmdir()
+def _unlink_files(here: int) -> str:
+    """Remove all but folders; returns a folder's name where there is one."""
+    inner = ""
+    with os.scandir(here) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                inner = entry.name
+            else:
+                os.unlink(entry.name, dir_fd=here)
+    return inner
