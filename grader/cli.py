@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import click
 
 from grader import course as courses
-from grader import faults, run
+from grader import explain, faults, run
 from grader.course import Course, Stage
 from grader.errors import CourseError
 from grader.faults import Mistake
@@ -27,7 +28,7 @@ OUT = click.Path(path_type=Path, dir_okay=False)
 SUBMISSION = click.option(
     "--submission",
     type=click.Path(path_type=Path),
-    help="What to grade: a folder, archive or notebook.  [default: the course's exercises/]",
+    help="What to grade: a folder, a .zip, a .tar.gz or a stage file.  [default: the course's exercises/]",
 )
 FILES = (
     click.option("--json", type=OUT, help="Write the report as JSON."),
@@ -210,6 +211,24 @@ def hint(ctx: click.Context, stage: str, level: int) -> None:
     click.echo(click.wrap_text(text, width=HINT_WIDTH, preserve_paragraphs=True))
     if level < courses.HINTS_PER_STAGE:
         click.echo(f"\nmore: grade hint {stage} --level {level + 1}", err=True)
+
+
+@cli.command("explain")
+@click.argument("stage")
+@click.option("--answers", is_flag=True, help="Show the answers along with the questions.")
+@click.pass_context
+def explain_back(ctx: click.Context, stage: str, answers: bool) -> None:
+    """Ask what a stage should have taught; a key shows each answer."""
+    questions = explain.load(_course(ctx))[_stage(ctx, stage).slug]
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    for number, question in enumerate(questions, 1):
+        click.echo(("\n" if number > 1 else "") + explain.asked(question, number, HINT_WIDTH))
+        if on_terminal and not answers:
+            click.pause("\n   (any key shows the answer)")
+        if on_terminal or answers:
+            click.echo("\n" + explain.answered(question, HINT_WIDTH))
+    if not on_terminal and not answers:
+        click.echo(f"\nanswers: grade explain {stage} --answers", err=True)
 
 
 @cli.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from grader.errors import CourseError, GraderError, SubmissionError
 from grader.report import EXIT_BROKEN, EXIT_USAGE
 
 EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
 LONGEST_LINE = 600
 NOT_SCORED = "this is the grader's fault, your work is not scored"
 
@@ -36,6 +39,9 @@ def told(ctx: click.Context) -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("\ngrade: stopped; nothing is lost", err=True)
         ctx.exit(EXIT_INTERRUPTED)
+    except (BrokenPipeError, SystemExit):  # who read the output, such as `head`, has seen enough (rich exits)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        ctx.exit(EXIT_PIPE)
     except CourseError as error:
         _give_up(ctx, f"the course: {error}", EXIT_USAGE)
     except SubmissionError as error:

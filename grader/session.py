@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -112,6 +113,7 @@ class Session:
         KeyboardInterrupt passes.
         """
         begun, started = time.monotonic(), datetime.datetime.now(datetime.UTC)
+        machine = machine_info()
         run = _Run(submission, stages, on_start, on_outcome)
         try:
             self._run_pytest(run)
@@ -125,7 +127,7 @@ class Session:
             course_digest=self.course.digest,
             grader_version=__version__,
             seed_id=self.seed_id,
-            machine=machine_info(),
+            machine=machine,
             profile=self.profile.name,
             isolation=self.level,
             layers=layers,
@@ -170,7 +172,7 @@ class Session:
             files,
             student=partial(self._student, run),
             finish=self._finish_check,
-            seed=partial(seed_number, self.secret, run.submission.info.digest),
+            seed=partial(seed_number, self.secret, self._seeded_by(run.submission)),
             on_planned=partial(_plan, run),
             on_outcome=partial(_note, run),
         )
@@ -181,6 +183,8 @@ class Session:
             status = pytest.main([*_arguments(self.course.root, list(files)), *switches], plugins=[grading])
         if grading.interrupted:
             raise KeyboardInterrupt
+        if grading.failure:
+            raise grading.failure
         if grading.collect_errors:
             raise CourseError(f"the checks can't be collected: {_quotable(grading.collect_errors[0])}")
         for stage in run.stages:
@@ -188,6 +192,13 @@ class Session:
                 raise CourseError(f"stage `{stage.slug}` has no checks")
         if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             raise SandboxError(f"pytest stopped with status {int(status)}")
+
+    def _seeded_by(self, submission: Submission) -> str:
+        """What else the seeds hang on: the submission, or nothing where the secret is public anyway.
+
+        So a student's figures stay the same from save to save, and an instructor's differ from student to student.
+        """
+        return "" if self.seed_id == "public" else submission.info.digest
 
     def _public(self, stage: Stage) -> bool:
         return self.options.public_only
@@ -341,17 +352,23 @@ def _secret(course: Course, options: Options) -> tuple[bytes, str]:
     return secret, "secret:" + hashlib.sha256(b"id" + secret).hexdigest()[:12]
 
 
+def _torch_version() -> str:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
 def machine_info() -> MachineInfo:
     """Describe this machine and its load now."""
     import psutil
 
-    torch = sys.modules.get("torch")
     return MachineInfo(
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         cpu=hardware.cpu_model(),
         cores=psutil.cpu_count() or 0,
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         python=platform.python_version(),
-        torch=str(getattr(torch, "__version__", "")),
+        torch=_torch_version(),
         load_1m=round(os.getloadavg()[0], 2),
     )

@@ -19,6 +19,7 @@ from grader.course import Course
 from grader.errors import SubmissionError
 from grader.report import SubmissionInfo
 
+EXERCISES = "exercises"
 MAX_FILE_BYTES = 1 << 20
 JUNK = {"__MACOSX", "__pycache__", ".git", ".venv", "venv", "node_modules", ".ipynb_checkpoints"}
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
@@ -83,9 +84,11 @@ def _from_file(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str
 
 
 def _from_folder(root: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]]:
-    """Take stage files from a folder, or from the one folder in it where it holds none itself."""
+    """Take stage files from a folder, its `exercises/` (a whole course), or the one folder in it, likewise."""
     notes: list[str] = []
-    for folder in (root, *_only_folder(root)):
+    for folder in [place for top in (root, *_only_folder(root)) for place in (top, top / EXERCISES)]:
+        if folder.is_symlink():
+            continue
         found = {}
         for name in sorted(wanted):
             path = folder / name
@@ -162,7 +165,8 @@ def _choose(names: list[str], wanted: set[str]) -> tuple[dict[str, str], list[st
         if not any(_is_junk(part) for part in parts):
             clean.append((parts, name))
     tops = {parts[0] for parts, _ in clean if len(parts) > 1}
-    wrappings: list[tuple[str, ...]] = [(), *((top,) for top in tops if len(tops) == 1)]
+    outer: list[tuple[str, ...]] = [(), *((top,) for top in tops if len(tops) == 1)]
+    wrappings = [place for top in outer for place in (top, (*top, EXERCISES))]
     for wrapping in wrappings:
         found = {p[-1]: name for p, name in clean if p[:-1] == wrapping and p[-1] in wanted}
         if found:

@@ -593,13 +593,14 @@ def test_dev_check_names_the_courses_problems(
     course_root: Path, monkeypatch: pytest.MonkeyPatch, problems: list[str], status: int
 ) -> None:
     module = ModuleType("grader.selfcheck")
-    vars(module).update(check=lambda course: problems)
+    vars(module).update(check=lambda course, progress: problems)
     monkeypatch.setitem(sys.modules, "grader.selfcheck", module)
 
     result = grade("dev", "check")
 
     assert result.exit_code == status
-    assert result.stdout.splitlines() == problems
+    closing = f"{len(problems)} problems" if problems else "the course is in order"
+    assert result.stdout.splitlines() == [*problems, closing]
 
 
 @pytest.mark.parametrize(
@@ -712,3 +713,11 @@ def test_a_report_of_nothing_is_still_shown(course_root: Path) -> None:
     (course_root / run.LAST).write_text(to_json(empty), encoding="utf-8")
 
     assert grade("report").exit_code == 0
+
+
+def test_a_reader_that_has_seen_enough_gets_no_traceback(course_root: Path) -> None:
+    command = f"{Path(sys.executable).parent / 'grade'} stage4 --submission solutions | head -n 1"
+    root = Path(__file__).resolve().parents[1]
+    result = subprocess.run(["bash", "-c", command], cwd=root, capture_output=True, text=True, check=False)
+    assert "INTERNALERROR" not in result.stderr
+    assert "fault" not in result.stderr

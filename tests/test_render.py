@@ -211,7 +211,7 @@ def test_an_instructor_sees_a_hidden_check_in_full() -> None:
 def test_a_public_run_says_that_hidden_checks_were_not_run() -> None:
     out = " ".join(shown(make_report((ended(Verdict.PASS),))).split())
 
-    assert "All PUBLIC checks passed; hidden checks, 4 points more, were not run." in out
+    assert "All PUBLIC checks passed; hidden checks, 4 more points, were not run." in out
 
 
 def test_passing_all_public_checks_does_not_sound_like_passing_all() -> None:

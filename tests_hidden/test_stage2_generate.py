@@ -41,7 +41,7 @@ def test_tokens_of_other_lengths(student, oracle, rng, B, P, n_new):
     expect.tokens(tokens, "the tokens", want, start=P)
 
 
-@check(weight=1, category="what the model is fed")
+@check(weight=3, category="what the model is fed")
 @pytest.mark.parametrize(("B", "P", "n_new"), [(3, 7, 6), (1, 1, 8)], ids=["batch", "one-token"])
 def test_model_is_fed_each_token_once(student, oracle, rng, B, P, n_new):
     """Each token is fed once, in order, on a cache that holds all before it"""

@@ -47,7 +47,7 @@ def test_prompt_goes_in_at_once(student, oracle, rng):
     )
 
 
-@check(weight=2, category="what each step feeds")
+@check(weight=8, category="what each step feeds")
 def test_one_position_a_step(student, oracle, rng):
     """After the prompt, every call is fed exactly one position"""
     spy, idx, _ = probe.story(oracle, rng, sizes=(2, 6, 7))
