@@ -196,7 +196,7 @@ class Session:
     def _seeded_by(self, submission: Submission) -> str:
         """What else the seeds hang on: the submission, or nothing where the secret is public anyway.
 
-        So a student's figures stay the same from save to save, and an instructor's differ from student to student.
+        So a student's figures stay the same from save to save, an instructor's differ by student.
         """
         return "" if self.seed_id == "public" else submission.info.digest
 

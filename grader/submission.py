@@ -84,7 +84,7 @@ def _from_file(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str
 
 
 def _from_folder(root: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]]:
-    """Take stage files from a folder, its `exercises/` (a whole course), or the one folder in it, likewise."""
+    """Take stage files from a folder, its `exercises/` (a whole course), or the one folder in it."""
     notes: list[str] = []
     for folder in [place for top in (root, *_only_folder(root)) for place in (top, top / EXERCISES)]:
         if folder.is_symlink():

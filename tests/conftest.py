@@ -1,4 +1,4 @@
-"""One thread for every test: the tensors are tiny, and a second thread would spin beside whatever else runs."""
+"""One thread for every test: the tensors are tiny, and a second thread would only spin."""
 
 import torch
 

@@ -106,7 +106,8 @@ def about_hidden(report: Report) -> str:
     all_public = bool(public) and all(o.verdict is Verdict.PASS for o in public)
     opening = "All PUBLIC checks passed; " if all_public else ""
     if not hidden:
-        unrun = f"{opening}hidden checks, {points(unrun_points)} more point{'s' * (unrun_points != 1)}, were not run."
+        more = f"{points(unrun_points)} more point{'s' * (unrun_points != 1)}"
+        unrun = f"{opening}hidden checks, {more}, were not run."
         return unrun[0].upper() + unrun[1:] if unrun_points else ""
     if all(o.verdict is Verdict.TODO for o in hidden):
         return ""
