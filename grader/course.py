@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -147,13 +148,14 @@ def parse(text: str, root: Path) -> Course:
         for value in values:
             if values.count(value) > 1:
                 raise CourseError(f"`{MANIFEST}`: {field} `{value}` is used by more than one stage")
-    for stage in manifest.stage:
-        for wrong in _faults(stage):
+    for place, stage in enumerate(manifest.stage):
+        earlier = [other.slug for other in manifest.stage[:place]]
+        for wrong in _faults(stage, earlier):
             raise CourseError(f"`{MANIFEST}`: stage `{stage.slug}`: {wrong}")
     return Course(root, manifest.course.title, manifest.course.version, manifest.stage)
 
 
-def _faults(stage: Stage) -> list[str]:
+def _faults(stage: Stage, earlier: Sequence[str]) -> list[str]:
     """Say what a well-typed stage table still has wrong."""
     limits = stage.limits
     tests: list[tuple[Any, str]] = [
@@ -165,6 +167,7 @@ def _faults(stage: Stage) -> list[str]:
         (len(stage.hints) == HINTS_PER_STAGE, f"needs {HINTS_PER_STAGE} hints, has {len(stage.hints)}"),
         (limits.check_s > 0 and limits.import_s > 0, "limits in seconds must be positive"),
         (limits.memory_mib > 0 and limits.output_kib > 0, "memory_mib and output_kib must be positive"),
+        *((slug in earlier, f"uses `{slug}`, which is not an earlier stage") for slug in stage.uses),
     ]
     return [message for holds, message in tests if not holds]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from grader import pool, samples, stubs, submission
+from grader import groundwork, pool, samples, stubs, submission
 from grader.course import Course, Stage
 from grader.outcome import Verdict
 from grader.report import Report
@@ -34,10 +34,13 @@ def check(course: Course, *, progress: Progress = lambda text: None) -> list[str
 
 
 def grade_sample(session: Session, sample: Sample) -> Report:
-    """Grade a sample on its own stage."""
-    files = {name: text.encode() if isinstance(text, str) else text for name, text in sample.files.items()}
-    work = submission.of_files(sample.name, files)
-    return session.grade(work, [session.course.stage(sample.stage)])
+    """Grade a sample on its own stage, on top of our solutions of what that builds on."""
+    course = session.course
+    stage = course.stage(sample.stage)
+    files = {name: (course.solutions / name).read_bytes() for name in groundwork.files(course, stage)}
+    for name, text in sample.files.items():
+        files[name] = text.encode() if isinstance(text, str) else text
+    return session.grade(submission.of_files(sample.name, files), [stage])
 
 
 def failed_checks(report: Report) -> set[str]:

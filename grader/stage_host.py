@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from grader import groundwork
 from grader.course import Course, Stage
 from grader.errors import ProtocolError, SandboxError
 from grader.machine import Machine
@@ -46,13 +47,14 @@ class StageHost:
     local: Generator[ModuleType, None, None] | None = None
 
     def __post_init__(self) -> None:
-        """Lay the snapshot: the given model and this stage's file, nothing else."""
+        """Lay the snapshot: the given model, this stage's file and what it builds on, nothing else."""
         snapshot = self.folder / "snapshot"
         if self.course.given.is_file():
             (snapshot / self.course.given.name).write_bytes(self.course.given.read_bytes())
-        content = self.submission.files.get(self.stage.file)
-        if content is not None:
-            (snapshot / self.stage.file).write_bytes(content)
+        for name in (self.stage.file, *groundwork.files(self.course, self.stage)):
+            content = self.submission.files.get(name)
+            if content is not None:
+                (snapshot / name).write_bytes(content)
 
     @property
     def file(self) -> Path:
@@ -61,11 +63,14 @@ class StageHost:
     def student(self, pretend: Machine | None) -> Any:
         """The stage file for one check, behind its transport.
 
-        Raises StudentFault where it is missing or can't be imported, SandboxError where the untrusted side
-        fails.
+        Raises StudentFault where it, or what it builds on, is missing or can't be imported; SandboxError
+        where the untrusted side fails.
         """
         if self.stage.file not in self.submission.files:
             raise StudentFault.of(Verdict.TODO, f"`{self.stage.file}` is not in the submission")
+        lack = groundwork.missing(self.course, self.stage, self.submission.files)
+        if lack:
+            raise lack
         if self.launcher is None:
             return self._in_process(pretend)
         host = self._ready_host()
@@ -105,7 +110,7 @@ class StageHost:
                 self.host.sweep()
 
     def _in_process(self, pretend: Machine | None) -> ModuleType:
-        self.local = local_student(self.file, pretend)
+        self.local = local_student(self.file, pretend, groundwork.files(self.course, self.stage))
         return next(self.local)
 
     def _import_in_check(self, channel: Channel, pretend: Machine | None) -> None:
@@ -113,8 +118,11 @@ class StageHost:
         try:
             channel.open(str(self.file), pretend.hooks() if pretend else {})
         except StudentFault as fault:
-            self.import_fault = fault
-            raise
+            self.import_fault = self._blamed(fault)
+            raise self.import_fault from fault
+
+    def _blamed(self, fault: StudentFault) -> StudentFault:
+        return groundwork.blamed(fault, groundwork.files(self.course, self.stage))
 
     def _patience_s(self) -> float:
         whole = self.stage.limits.check_s
@@ -134,6 +142,8 @@ class StageHost:
 
     def _open_host(self) -> Host:
         assert self.launcher is not None
+        if self.host:
+            folders.renew(self.folder)
         limits = self.stage.limits
         place = Place(
             self.folder / "snapshot",
@@ -164,7 +174,7 @@ class StageHost:
             host.end()
             self.import_fault = StudentFault.of(Verdict.PROTOCOL, f"`{self.stage.file}`: {broken}")
         else:
-            self.import_fault = fault_from(failure, self.stage.file) if failure else None
+            self.import_fault = self._blamed(fault_from(failure, self.stage.file)) if failure else None
             self.importing_s += time.monotonic() - begun
             if self.importing_s > IMPORTS * limits.import_s:
                 self.import_fault = import_timeout(

@@ -8,6 +8,7 @@ arrives there as the student's own object, so aliasing is what it would be in on
 from __future__ import annotations
 
 import dataclasses
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ MEMORY_WORDS = ("can't allocate memory", "not enough memory", "std::bad_alloc", 
 FAULT_BASES = (ValueError, TypeError, IndexError, KeyError, RuntimeError, AttributeError, ZeroDivisionError)
 FORWARDED = (ValueError, IndexError, TypeError, RuntimeError, OverflowError)  # odd arguments raise these
 MAX_KNOWN_BYTES = 512 << 20
+INNERMOST = re.compile(r"[a-z0-9_]{1,60}\.py:\d{1,7}\b")
 TOO_MUCH = {
     "memory": "together with the processes that it started it took too much memory",
     "processes": "it started too many processes",
@@ -36,6 +38,9 @@ class StudentFault(Exception):
 
     verdict: Verdict = Verdict.RAISED
     traceback: str = ""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""  # a KeyError's would be quoted once more
 
     @classmethod
     def of(cls, verdict: Verdict, message: str, traceback: str = "") -> StudentFault:
@@ -51,7 +56,8 @@ _FAULTS: dict[str, type[StudentFault]] = {
 
 def fault_from(error: wire.Error, file: str) -> StudentFault:
     """Turn a described exception into the fault that a test sees, also of its nearest common builtin type."""
-    where = f"`{file}:{error.line}`" if error.line else f"`{file}`"
+    innermost = INNERMOST.match(error.traceback.rpartition("\n")[2])  # it may lie in a file beside
+    where = f"`{innermost[0]}`" if innermost else f"`{file}:{error.line}`" if error.line else f"`{file}`"
     if error.kind == "missing":
         return StudentFault.of(
             Verdict.RAISED, f"{where}: {error.text}; the exercise asks for it by this name"
