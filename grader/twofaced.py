@@ -21,6 +21,7 @@ QUIET = 0.25  # position embeddings so quiet that a wrong one takes a few steps 
 VARIED = 4  # different tokens that a text needs to be called one
 EARLY_STEPS = 4  # a bug that shows in the text does so within so many steps
 CALM = 0.004  # rounding in bfloat16, as a share of the largest |logit|
+AFTERWARDS = 3.0  # a difference that no two texts make by themselves
 TIPPED = 3  # by how many of its last places a near-tie is tipped: the cached gap is not the uncached one
 DECISIVE = 0.06  # how far the best logit is lifted above the second where there is no tie
 
@@ -155,60 +156,87 @@ def flipping(
 class Tie:
     """How a bfloat16 model's two paths part: a near-tie of the uncached path that the cached one tips.
 
-    `step` is None where there is none; `gap` is the uncached gap in units of the best logit's last place. The
-    cached path is off by `spikes`, shares of the largest |logit|, before, at and after that step.
+    `step` is None where there is none; `gap` is the uncached gap in units of the best logit's last place. One
+    logit of the cached path is too small by `spikes`, shares of the largest |logit|: by the first of them on
+    step 1 and a little less from there on, by the second on the tie's own step, by the third after it. All
+    but the best are off by up to `calm`, and by up to four times as much on step 2.
     """
 
     step: int | None
     gap: int = 1
-    spikes: tuple[float, float, float] = (0.1, 0.2, 0.4)
+    spikes: tuple[float, float, float] = (0.1, 0.2, AFTERWARDS)
     calm: float = CALM
 
+    def spike(self, step: int) -> float:
+        """Return by how much the smallest logit is off on a step."""
+        if self.step is None or step < self.step:
+            return self.spikes[0] * (1.0 if step == 1 else 0.8)
+        return self.spikes[1 if step == self.step else 2]
 
-def bf16_model(oracle: Any, rng: Generator, P0: int, n_new: int, tie: Tie) -> tuple[TwoFaced, Tensor]:
-    """Draw a bfloat16 model and a prompt (1, P0): a clear winner on every step but the tie's."""
-    model, idx = _varied(oracle, rng, P0, n_new)
-    at = None if tie.step is None else P0 + tie.step - 1  # the position whose logits choose that token
 
-    def brain(ids: Tensor) -> Tensor:
-        logits: Tensor = model(ids)
+@dataclass(frozen=True, slots=True)
+class _Parting:
+    """Two ways to say the logits of one model, `largest` in size, for a prompt of P0 tokens."""
+
+    model: Any
+    P0: int
+    largest: float
+    tie: Tie
+    noise: Tensor  # (positions, V), from 0 to 1
+
+    def brain(self, ids: Tensor) -> Tensor:
+        """Map ids (1, S) to uncached logits (1, S, V): a clear winner on every step but the tie's."""
+        logits: Tensor = self.model(ids)
         best = logits.topk(2).indices
-        lifted = logits.gather(-1, best[..., :1]) + DECISIVE * logits.abs().amax()
+        lifted = logits.gather(-1, best[..., :1]) + DECISIVE * self.largest
         logits.scatter_(-1, best[..., :1], lifted)
-        if at is not None and at < ids.shape[1]:
+        at = -1 if self.tie.step is None else self.P0 + self.tie.step - 1
+        if 0 <= at < ids.shape[1]:
             line, (first, second) = logits[0, at].bfloat16(), best[0, at]
-            line[second] = line[first] - tie.gap * _last_place(line[first])
+            line[second] = line[first] - self.tie.gap * _last_place(line[first])
             logits[0, at] = line.double()
         return logits
 
-    rounding = bugged.noisy(rng, model.cfg, tie.calm)
-
-    def says(logits: Tensor, P: int) -> Tensor:
-        if P < P0:  # without a past, or inside the prompt
+    def says(self, logits: Tensor, P: int) -> Tensor:
+        """Say logits (1, T, V) as they are without a past and inside the prompt, and a little off beyond."""
+        if P < self.P0:
             return logits
-        said = logits.clone()
-        for j, position in enumerate(range(P, P + logits.shape[1])):
-            line, clean = rounding(logits, P)[0, j], logits[0, j]
-            place = 0 if at is None or position < at else 1 if position == at else 2
-            line[clean.argmin()] -= tie.spikes[place] * clean.abs().max()
-            if position == at:
-                low, high = sorted(int(i) for i in clean.topk(2).indices)
-                picked = int(clean.bfloat16().argmax())
-                other = high if picked == low else low
-                line[picked] = clean[picked]
-                line[other] = clean[picked] + TIPPED * _last_place(clean[picked])
-            said[0, j] = line
-        return said
+        lines = [self._off(line, P + j - self.P0 + 1) for j, line in enumerate(logits[0])]
+        return torch.stack(lines)[None]
 
-    return TwoFaced(brain, model.cfg, rng, says, torch.bfloat16), idx
+    def _off(self, clean: Tensor, step: int) -> Tensor:
+        """Say one step's logits (V,) with the cache."""
+        loud = 4 if step == 2 else 1
+        line = clean - self.noise[step] * loud * self.tie.calm * self.largest
+        best = int(clean.bfloat16().argmax())
+        line[best] = clean[best]
+        line[clean.argmin()] = clean.min() - self.tie.spike(step) * self.largest
+        if step == self.tie.step:
+            other = next(i for i in clean.topk(2).indices.tolist() if i != best)
+            line[other] = clean[best] + TIPPED * _last_place(clean[best])
+        return line
+
+
+def bf16_model(oracle: Any, rng: Generator, P0: int, n_new: int, tie: Tie) -> tuple[TwoFaced, Tensor]:
+    """Draw a bfloat16 model and a prompt (1, P0) whose two paths part as the tie says."""
+    model, tokens = _varied(oracle, rng, P0, n_new)
+    largest = float(model(tokens).abs().max())
+    noise = torch.rand(P0 + n_new, model.cfg.vocab_size, generator=rng, dtype=torch.float64)
+    parting = _Parting(model, P0, largest, tie, noise)
+    return TwoFaced(parting.brain, model.cfg, rng, parting.says, torch.bfloat16), tokens[:, :P0].clone()
+
+
+def _last_place(value: Tensor) -> float:
+    """Return the step between neighbouring bfloat16 numbers around a value."""
+    return float(2.0 ** (math.floor(math.log2(abs(float(value)))) - 7))
 
 
 def _varied(oracle: Any, rng: Generator, P0: int, n_new: int) -> tuple[Any, Tensor]:
-    """Draw a float64 model and, of some prompts, the one (1, P0) whose text has the most different tokens."""
+    """Draw a float64 model and, of some texts (1, P0 + n_new), the one with the most different new tokens."""
     model = _outspoken(oracle, rng, P0 + n_new)
     tokens, _ = probe.greedy(model, probe.ids(rng, model.cfg, probe.CANDIDATES // 2, P0), n_new)
     richest = max(range(len(tokens)), key=lambda row: len(set(tokens[row, P0:].tolist())))
-    return model, tokens[richest : richest + 1, :P0].clone()
+    return model, tokens[richest : richest + 1]
 
 
 def _outspoken(oracle: Any, rng: Generator, block_size: int) -> Any:
@@ -218,11 +246,6 @@ def _outspoken(oracle: Any, rng: Generator, block_size: int) -> Any:
     for p in model.h.parameters():
         p.mul_(1 + (p.dim() == 2))
     return model
-
-
-def _last_place(value: Tensor) -> float:
-    """Return the step between neighbouring bfloat16 numbers around a value."""
-    return float(2.0 ** (math.floor(math.log2(abs(float(value)))) - 7))
 
 
 @dataclass(frozen=True, slots=True)

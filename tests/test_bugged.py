@@ -197,7 +197,7 @@ def test_texts_part_where_they_are_made_to(
 @pytest.mark.parametrize("gap", [0, 1, 7])
 @pytest.mark.parametrize("step", [1, 4, 8])
 def test_near_ties_lie_where_they_are_made(oracle: ModuleType, seed: int, step: int, gap: int) -> None:
-    tie = Tie(step, gap, spikes=(0.05, 0.1, 0.6))
+    tie = Tie(step, gap, spikes=(0.05, 0.1, 3.0))
     model, prompt = twofaced.bf16_model(oracle, torch.Generator().manual_seed(seed), 5, 9, tie)
     truth = twofaced.truth(model, prompt, 9)
     cached, uncached = twofaced.spoken(model, prompt, 9), twofaced.spoken_uncached(model, prompt, 9)
