@@ -52,7 +52,7 @@ def test_device_decides_what_to_wait_for(student, machine, rng, device, there):
 @pytest.mark.parametrize(
     "spelled",
     ["cuda:0", "cuda:1", torch.device("cuda"), torch.device("cuda", 1), torch.device("mps")],
-    ids=str,
+    ids=["string-0", "string-1", "device", "device-1", "mps"],
 )
 def test_device_by_any_name(student, machine, rng, spelled):
     """The device may be a string or a torch.device, with or without an index; arguments may be named"""
