@@ -20,6 +20,8 @@ from grader.session import Options
 COURSE = courses.load(Path(__file__).resolve().parent.parent)
 SAMPLES = [*samples.load_all(COURSE, "correct"), *samples.load_all(COURSE, "wrong")]
 
+EVERY = 15  # one of so many is graded here: `grade dev check`, the other half of `make test`, grades all
+
 SOLUTION = '''"""The text."""
 
 def f(x):
@@ -206,7 +208,7 @@ def title(sample: Sample) -> str:
     return f"{sample.kind}/{sample.name}"
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=title)
+@pytest.mark.parametrize("sample", SAMPLES[::EVERY], ids=title)
 def test_a_sample_is_graded_as_it_says(sample: Sample, reports: dict[str, Report]) -> None:
     report = reports[title(sample)]
     failed = sorted(selfcheck.failed_checks(report))
