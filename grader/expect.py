@@ -220,9 +220,9 @@ class Checked:
         x = (args[0] if args else kwargs["idx" if gpt else "x"]).contiguous()  # not a slice of a longer one
         args, kwargs = ((x, *args[1:]), kwargs) if args else ((), kwargs | {"idx" if gpt else "x": x})
         past = args[1] if len(args) > 1 else kwargs.get("past")
-        out, present = two(self.module(*args, **kwargs), f"what {self.name} returns", "(output, present)")
         B, T = x.shape[:2]
-        S = T + length(past[0] if gpt and past is not None else past)
+        S = T + length(past[0] if gpt and past is not None else past)  # now: the call may change it
+        out, present = two(self.module(*args, **kwargs), f"what {self.name} returns", "(output, present)")
         H, D, width = self.cfg.n_head, self.cfg.head_dim, self.cfg.vocab_size if gpt else self.cfg.n_embd
         out = tensor(out, f"{self.name}'s output", (B, T, width), self.dtype)
         if gpt:
