@@ -325,5 +325,5 @@ def story(
             p.mul_(1 + (p.dim() == 2))  # layers that speak louder than the embedding of the last token
         tokens = _well_told(*greedy(model, ids(rng, cfg, CANDIDATES, P), n_new), P, B)
         if len(tokens) == B:
-            return Probe(model, cfg, rng, forms), tokens[:, :P].contiguous(), tokens
+            return Probe(model, cfg, rng, forms), tokens[:, :P].clone(), tokens
     raise RuntimeError(f"no {B} prompts of `{P}` tokens with a wide margin over `{n_new}` new ones")

@@ -199,6 +199,8 @@ def test_story_is_what_the_uncached_loop_writes(oracle, rng, sizes):
     assert len(set(tokens[:, P].tolist())) == B
     _, gap = probe.greedy(spy.brain, idx, n_new)
     assert float(gap.min()) > probe.MARGIN
+    idx.zero_()
+    assert torch.equal(oracle.generate_nocache(spy.brain, tokens[:, :P], n_new), tokens)
 
 
 def test_story_gives_up_in_words(oracle, rng, monkeypatch):
