@@ -160,10 +160,10 @@ def close(
     if not bool(torch.isfinite(got).all()):
         parts.append(f". There are NaN or infinite values in it, the first at position {wrong[0]}")
     else:
-        share = float(error.max()) / largest
+        share = float(error.max()) / largest if largest else float("inf")
         parts.append(f". The error is {share:.1e} of the largest value, {tolerance:.0e} is allowed")
     if len(chunks) > 1:
-        parts.append(f". {_chunk_hint(wrong, list(chunks), start)}")
+        parts.append(f". {_chunk_hint(wrong[0], list(chunks), start, axis == 2)}")
     fail("".join(parts))
 
 
@@ -178,19 +178,28 @@ def _where(wrong: list[int], start: int, count: int) -> str:
 
 
 def _numbers(values: Sequence[int]) -> str:
-    """List the first few of some numbers."""
+    """List some numbers: a run of them by its ends, of others the first few."""
+    if len(values) > 2 and list(values) == list(range(values[0], values[-1] + 1)):
+        return f"{values[0]} to {values[-1]}"
     head = ", ".join(str(v) for v in values[:6])
     return head if len(values) <= 6 else f"{head}, … ({len(values)} in all)"
 
 
-def _chunk_hint(wrong: list[int], chunks: list[int], start: int) -> str:
-    """Say where in the pieces the first wrong position lies, and what that leaves to look at."""
+def _chunk_hint(wrong: int, chunks: list[int], start: int, kept: bool) -> str:
+    """Say where in the pieces the first wrong position lies, and what that leaves to look at.
+
+    What is `kept` was compared after the last call, and may have been right before it.
+    """
     begins = [start, *(start + end for end in itertools.accumulate(chunks))]
-    index = max(i for i in range(len(chunks)) if begins[i] <= wrong[0])
-    fed = f"Fed in pieces of {_numbers(chunks)}: position {wrong[0]}"
+    index = max(i for i in range(len(chunks)) if begins[i] <= wrong)
+    alike = len(chunks) > 2 and len(set(chunks)) == 1
+    pieces = f"{len(chunks)} pieces of {chunks[0]}" if alike else f"pieces of {_numbers(chunks)}"
+    if kept:
+        return f"After {pieces} were fed: position {wrong} came with call {index + 1} of {len(chunks)}"
+    fed = f"Fed in {pieces}: position {wrong}"
     if index == 0:
         return f"{fed} is in the first call" + (", where there is no past yet" if start == 0 else "")
-    if wrong[0] == begins[index]:
+    if wrong == begins[index]:
         return (
             f"{fed} is the first of call {index + 1}. What came before is right, so look at what a past"
             " changes: the new positions, the order of old and new keys, which keys a query may see"

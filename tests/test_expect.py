@@ -96,6 +96,21 @@ def test_message_names_rows_error_and_tolerance():
     assert "5.0e-01 of the largest value, 1e-06 is allowed" in said
 
 
+def test_message_says_with_which_call_a_kept_key_came():
+    want = torch.ones(1, 2, 9, 3)
+    got = want.clone()
+    got[:, :, 1:4] = 0
+    said = message(expect.close, got, want, "keys", chunks=[3, 3, 3])
+    assert "wrong at position 1 to 3 (0 to 8 were compared)" in said
+    assert "After 3 pieces of 3 were fed: position 1 came with call 1 of 3" in said
+
+
+def test_where_nothing_but_zero_is_right_anything_else_is_wrong():
+    assert "The error is inf of the largest value" in message(
+        expect.close, torch.ones(1, 2, 3), torch.zeros(1, 2, 3), "it"
+    )
+
+
 def test_message_names_values_that_are_not_finite():
     got = torch.ones(1, 4, 2)
     got[0, 2] = float("nan")
