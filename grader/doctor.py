@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import sys
 from importlib import metadata
 
 from grader import hardware
-from grader.course import Course, Limits
+from grader.course import Course
 from grader.errors import CourseError, SandboxError
 
 Finding = tuple[str, str, str]
@@ -116,28 +115,9 @@ def _isolation() -> list[Finding]:
 
 
 def _layers_of_a_worker() -> dict[str, str]:
-    from grader.sandbox import folder as folders
-    from grader.sandbox.host import ForkServer, Place
-    from grader.sandbox.launch import launch
+    from grader.sandbox.confine import probe_layers
 
-    folder = folders.make()
-    server = ForkServer(launch("main"))
-    limits = Limits()
-    try:
-        place = Place(
-            folder / "snapshot",
-            folder / "scratch",
-            "nothing.py",
-            limits.import_s,
-            limits.memory_mib,
-            math.ceil(limits.import_s),
-        )
-        host = server.open(place, late=True)
-        host.end()
-        return host.layers
-    finally:
-        server.close()
-        folders.remove(folder)
+    return probe_layers()
 
 
 def _machine() -> list[Finding]:

@@ -72,6 +72,7 @@ class Session:
     def __init__(self, course: Course, options: Options) -> None:
         self.course, self.options = course, options
         self.level = _level(options.isolation)
+        self.notes = _said_out_loud(options.isolation, self.level)
         self.secret, self.seed_id = _secret(course, options)
         here = hardware.this_machine()
         self.profile, _ = hardware.choose(hardware.load_all(course.profiles), here, options.profile)
@@ -135,7 +136,7 @@ class Session:
             started=started.isoformat(timespec="seconds"),
             seconds=time.monotonic() - begun,
             stages=results,
-            notes=_not_carried_forward(stages, results),
+            notes=(*self.notes, *_not_carried_forward(stages, results)),
         )
 
     def first_failure(self, submission: Submission, stage: Stage) -> Outcome | None:
@@ -316,6 +317,13 @@ def _level(wanted: str) -> str:
     if wanted == "confined" and missing:
         raise SandboxError(f"`confined` can't be had here: {missing}; `--isolation process` does with less")
     return "process" if missing else "confined"
+
+
+def _said_out_loud(wanted: str, level: str) -> tuple[str, ...]:
+    """What a report says of an isolation level that is not the best there is."""
+    if wanted == "auto" and level == "process":
+        return (f"isolation is `process`, since `confined` can't be had here: {missing_layers()}",)
+    return ()
 
 
 def missing_layers() -> str:

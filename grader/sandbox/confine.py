@@ -11,13 +11,16 @@ deadline runs; on kernels without user namespaces also: the sight of other proce
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import resource
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NoReturn
 
 from grader.errors import SandboxError
 from grader.sandbox import landlock, seccomp
@@ -140,6 +143,54 @@ def confine(plan: Plan, namespaces: str, user: str) -> dict[str, str]:
     if missing:
         raise SandboxError("; ".join(f"`{name}` is {layers[name]}" for name in missing))
     return layers
+
+
+def try_out(plan: Plan, action: Callable[[dict[str, str]], Any]) -> Any:
+    """Confine a fresh child process, call `action` with its layers in there; return what that gives, if JSON.
+
+    Raises SandboxError where it can't be confined or gives nothing.
+    """
+    read_end, write_end = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        _try_out_in_child(plan, action, write_end)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as file:
+        said = file.read()
+    os.waitpid(middle, 0)
+    kind, _, text = said.decode().partition(" ")
+    if kind != "value":
+        raise SandboxError(text or "the process to be confined ended without a word")
+    return json.loads(text)
+
+
+def _try_out_in_child(plan: Plan, action: Callable[[dict[str, str]], Any], write_end: int) -> NoReturn:
+    said = ""
+    try:
+        os.setsid()
+        user = shed_user()
+        namespaces = leave_namespaces(plan)
+        child = os.fork()  # process 1 of the new namespace, as a host is
+        if child:
+            os.waitpid(child, 0)
+            os._exit(0)
+        said = f"value {json.dumps(action(confine(plan, namespaces, user)))}"
+    except BaseException as error:
+        said = f"error {error}"
+    finally:
+        os.write(write_end, said.encode())
+        os._exit(0)
+
+
+def probe_layers(*, namespaces: bool = True) -> dict[str, str]:
+    """Find out what confines a worker on this machine, by confining a process.
+
+    Raises SandboxError where a required layer can't be had.
+    """
+    with tempfile.TemporaryDirectory(prefix="kvgrade-") as folder:
+        plan = Plan(Path(folder), Path(folder), memory_mib=1024, cpu_s=10, namespaces=namespaces)
+        layers: dict[str, str] = try_out(plan, lambda layers: layers)
+        return layers
 
 
 def _attempt(action: Callable[[], None], on: str = "on") -> str:
