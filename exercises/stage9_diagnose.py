@@ -42,7 +42,7 @@ def diagnose(model: Model, cfg: Config) -> str:
     Returns:
         One of the six. Where a model has several of the bugs, one of them.
 
-    One size: a block_size of 4 and a vocabulary of 2 are room enough for every experiment.
+    One size: a block_size of 4 and a vocabulary of 2 are room enough; no model you get has less.
 
     The trap: a test that never says "ok" catches every bug. Right models round, each in its own way: one text
     in two cuts differs in the seventh digit of float32. And a bug that hides from one experiment shows in

@@ -12,7 +12,7 @@ from grader import report as reports
 from grader.course import Course, Stage
 from grader.errors import SubmissionError
 from grader.faults import Mistake
-from grader.report import EXIT_PASSED, Report
+from grader.report import EXIT_BROKEN, EXIT_PASSED, Report
 from grader.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -118,11 +118,12 @@ def write_files(report: Report, wanted: Wanted, terminal: Terminal) -> None:
     view = report if wanted.instructor else reports.student_view(report)
     for path, render in ((wanted.json, reports.to_json), (wanted.html, _html), (wanted.junit, _junit)):
         if path:
+            place = _spared(path, report)
             try:
-                reports.write(path, render(view))
+                reports.write(place, render(view))
             except OSError as error:
-                raise Mistake(f"`{path}` can't be written: {error}") from error
-            terminal.remark(f"wrote {path}")
+                raise Mistake(f"`{place}` can't be written: {error}") from error
+            terminal.remark(f"wrote {place}")
 
 
 @contextmanager
@@ -154,9 +155,16 @@ def _keep(course: Course, report: Report, wanted: Wanted, terminal: Terminal) ->
     if wanted.submission is not None and wanted.submission.resolve() != course.exercises.resolve():
         return
     try:
-        reports.write(course.root / LAST, reports.to_json(reports.student_view(report)))
+        reports.write(_spared(course.root / LAST, report), reports.to_json(reports.student_view(report)))
     except OSError as error:
         terminal.remark(f"`{LAST}` can't be written, so `grade report` will not know of this run: {error}")
+
+
+def _spared(path: Path, report: Report) -> Path:
+    """Where to write a report: if it is broken, which is our own fault, beside what is there already."""
+    if report.exit_status != EXIT_BROKEN or not path.exists():
+        return path
+    return path.with_name(f"{path.stem}.broken{path.suffix}")
 
 
 def _html(report: Report) -> str:

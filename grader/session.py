@@ -281,7 +281,7 @@ def _note(run: _Run, stage: Stage, outcome: Outcome) -> None:
 
 def _quotable(collect_error: str) -> str:
     """What may be said of a file of checks that can't be read: of a hidden one not even its name."""
-    if collect_error.startswith("tests_hidden"):
+    if collect_error.lstrip("`").startswith("tests_hidden"):
         return "a hidden file is at fault, `pytest --collect-only tests_hidden` says why"
     return collect_error
 

@@ -70,13 +70,17 @@ class Grounds:
         return found
 
     def visitors(self) -> int:
-        """How many have connected or written to the servers."""
+        """How many have connected or written to the servers since last asked."""
         count = 0
-        for server, act in ((self.tcp, self.tcp.accept), (self.datagrams, lambda: self.datagrams.recv(9))):
+        for server in (self.tcp, self.datagrams):
             server.setblocking(False)
             with contextlib.suppress(BlockingIOError):
-                act()
-                count += 1
+                while True:
+                    if server is self.tcp:
+                        server.accept()[0].close()
+                    else:
+                        server.recv(9)
+                    count += 1
         return count
 
 
@@ -285,3 +289,48 @@ def test_no_value_is_taken_for_our_own_fault(sessions: Sessions, stage: Stage) -
 
     assert not [o.message for o in report.stages[0].outcomes if o.verdict is Verdict.BROKEN]
     assert report.earned < stage.points / 2
+
+
+# ---- the level without confinement
+
+
+def spawned() -> list[psutil.Process]:
+    """Processes of the `process` level whose grader no longer has them."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.ppid() == 1 and "zygote.spawned(" in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
+def escapes(sample: Sample, report: Report, grounds: Grounds, before: object, strays: list[int]) -> list[str]:
+    """What an attack has got away with."""
+    assert sample.hostile is not None
+    said = reports.to_json(report)
+    left = [process for process in spawned() if process.pid not in strays]
+    for process in left:
+        process.kill()
+    happened = {
+        "another verdict": found(report) != expected(sample.hostile, report, namespaces=True),
+        "a secret read": grounds.secret in said or "harsher" in said,
+        "done what it tried": "PWNED" in said or bool(grounds.visitors()),
+        "files changed": grounds.fingerprint() != before,
+        "a process left": bool(left),
+    }
+    return [what for what, has in happened.items() if has]
+
+
+def test_the_process_level_does_not_stop_these(grounds: Grounds, capsys: pytest.CaptureFixture[str]) -> None:
+    tried, lines = [s for s in SAMPLES if s.hostile and s.hostile.at_process == "open"], []
+    strays = [process.pid for process in spawned()]
+    with Session(COURSE, Options("process", seed="7")) as session:
+        for sample in tried:
+            before = grounds.fingerprint()
+            report = grade_attack(session, sample, grounds)
+            got = escapes(sample, report, grounds, before, strays)
+            lines.append(f"  {sample.name}: {', '.join(got)}")
+            assert got, f"`{sample.name}` is stopped at this level too: say so in its sample"
+    untried = sorted(s.name for s in SAMPLES if s.hostile and s.hostile.at_process == "unsafe")
+    with capsys.disabled():
+        print("\n`process` does not stop:", *lines, f"  not tried: {', '.join(untried)}", sep="\n")

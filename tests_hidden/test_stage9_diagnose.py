@@ -209,7 +209,9 @@ RELATIVES = {
         Rules(positions=lambda P, T: torch.arange(P, P + T) - int(P > 0)),  # one behind
         Rules(positions=lambda P, T: torch.full((T,), P) if P else torch.arange(T)),  # all at one place
         Rules(positions=held(lambda P, T: torch.arange(2 * P, 2 * P + T))),  # the past counted twice
-        Rules(positions=lambda P, T: torch.arange(P, P + T) if P < 8 else torch.arange(T)),  # on long pasts alone
+        Rules(
+            positions=lambda P, T: torch.arange(P, P + T) if P < 8 else torch.arange(T)
+        ),  # on long pasts alone
     ],
     "no-mask": [
         Rules(sees=lambda P, T: bugged.unmasked(P, T) if P else bugged.causal(P, T)),  # on a past alone

@@ -55,7 +55,9 @@ def test_hoard_ratio_of_other_sizes(student):
     """hoard_ratio: keys and values with fewer heads than queries, or in int8, make it larger"""
     k, v, q, x = layer(H=8, D=4, C=32)
     claims.near(
-        student.hoard_ratio([(k[:, :2].clone(), v[:, :2].clone(), q, x)] * 2), 5.0, "with 2 heads of keys for 8 of queries"
+        student.hoard_ratio([(k[:, :2].clone(), v[:, :2].clone(), q, x)] * 2),
+        5.0,
+        "with 2 heads of keys for 8 of queries",
     )
     small = (k.to(torch.int8), v.to(torch.int8), q, x)
     claims.near(student.hoard_ratio([small]), 5.0, "with keys and values in int8")
