@@ -24,7 +24,6 @@ CANDIDATES, DRAWS = 8, 50  # prompts drawn at a time, and from how many models, 
 CODE = 512
 FINE = {torch.float64: 2**40, torch.float32: 2**12}
 
-MOST_IDS = 8192  # in one call of the probe: no exercise needs a tenth of it
 MOST_COMPLAINTS = 10
 
 M = TypeVar("M", bound=nn.Module)
@@ -238,8 +237,6 @@ class Probe(nn.Module):
         if not isinstance(idx, Tensor) or idx.dim() != 2 or idx.dtype not in (torch.int64, torch.int32):
             found = f"{tuple(idx.shape)} {idx.dtype}" if isinstance(idx, Tensor) else type(idx).__name__
             self._refuse(f"the model takes token ids (B, T) int64, it was called with `{found}`")
-        if idx.numel() > MOST_IDS:  # computed here, in the grader's memory and time
-            self._refuse(f"the model was fed {idx.numel()} token ids in one call, {MOST_IDS} at most")
         if idx.numel() and not 0 <= int(idx.min()) <= int(idx.max()) < self.cfg.vocab_size:
             self._refuse(f"the model was fed a token id outside 0 … {self.cfg.vocab_size - 1}")
         return idx.detach().to(torch.int64).clone()

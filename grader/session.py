@@ -73,6 +73,8 @@ class Session:
         self.course, self.options = course, options
         self.level = _level(options.isolation)
         self.notes = _said_out_loud(options.isolation, self.level)
+        if self.level == "confined":
+            _vet_place(course.root)
         self.secret, self.seed_id = _secret(course, options)
         here = hardware.this_machine()
         self.profile, _ = hardware.choose(hardware.load_all(course.profiles), here, options.profile)
@@ -317,6 +319,17 @@ def _level(wanted: str) -> str:
     if wanted == "confined" and missing:
         raise SandboxError(f"`confined` can't be had here: {missing}; `--isolation process` does with less")
     return "process" if missing else "confined"
+
+
+def _vet_place(root: Path) -> None:
+    """Raise SandboxError where a course lies in a folder that workers can read, such as Python's library."""
+    from grader.sandbox.confine import readable_roots
+
+    for folder in readable_roots():
+        if root.resolve().is_relative_to(folder.resolve()):
+            raise SandboxError(
+                f"every worker can read `{folder}`, and the course `{root}` lies in it: move it"
+            )
 
 
 def _said_out_loud(wanted: str, level: str) -> tuple[str, ...]:

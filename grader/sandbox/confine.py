@@ -10,6 +10,7 @@ deadline runs; on kernels without user namespaces also: the sight of other proce
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -65,7 +66,12 @@ def _check(result: int, what: str) -> None:
 
 
 def hide() -> None:
-    """Make this process unreadable to others of its user, and the parent of its orphans."""
+    """Make this process unreadable to others of its user, the parent of its orphans, and first to go.
+
+    Where the machine's memory runs out, the kernel is to end a worker, and not the grader.
+    """
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     _check(_libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "dumpable")
     _check(_libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "subreaper")
 
@@ -224,7 +230,7 @@ def _rules(plan: Plan) -> list[tuple[Path, int]]:
 
 
 def readable_roots() -> list[Path]:
-    """Folders that every worker can read (nothing secret may lie below them)."""
+    """Folders that every worker can read; nothing secret may lie below them, and no course."""
     plan = Plan(Path("/nonexistent"), Path("/nonexistent"), 0, 0)
     return [path for path, access in _rules(plan) if access == landlock.READ and path.is_dir()]
 

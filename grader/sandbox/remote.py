@@ -25,6 +25,9 @@ MEMORY_WORDS = ("can't allocate memory", "not enough memory", "std::bad_alloc", 
 FAULT_BASES = (ValueError, TypeError, IndexError, KeyError, RuntimeError, AttributeError, ZeroDivisionError)
 FORWARDED = (ValueError, IndexError, TypeError, RuntimeError, OverflowError)  # odd arguments raise these
 MAX_KNOWN_BYTES = 512 << 20
+OBJECT_BYTES = 1000  # what a tensor or container takes here besides its content
+MAX_CALLBACK_BYTES = 16 << 20
+MAX_IDS = 8192  # fed to a model of the grader's in one call; no exercise needs a tenth of it
 INNERMOST = re.compile(r"[a-z0-9_]{1,60}\.py:\d{1,7}\b")
 TOO_MUCH = {
     "memory": "together with the processes that it started it took too much memory",
@@ -153,6 +156,7 @@ class Channel:
         if isinstance(function, torch.nn.Module):
             object.__setattr__(function, "grad_enabled", request.get("grad") is True)
         try:
+            _vet_ids(function, args, kwargs)
             answer = {"op": "return", "value": function(*args, **kwargs)}
         except FORWARDED as error:
             answer = {"op": "raise", "type": type(error).__name__, "text": str(error)}
@@ -226,6 +230,8 @@ class Channel:
             raise self._refused("a reply of no kind")
         if kind == "return":
             self._remember(met, len(data))
+        elif len(data) > MAX_CALLBACK_BYTES:
+            raise self._refused(f"a callback with {len(data)} bytes of arguments")
         if type(message.get("value")) is wire.Object:
             message["value"] = RemoteObject(self, message["value"])
         return dict(message)
@@ -235,7 +241,7 @@ class Channel:
 
         What callbacks are called with is not kept: there may be endlessly many.
         """
-        self.known_bytes += size
+        self.known_bytes += size + OBJECT_BYTES * len(met)
         if self.known_bytes > MAX_KNOWN_BYTES:
             raise self._refused(f"more than {MAX_KNOWN_BYTES} bytes returned in one check")
         self.known.update({id(value): (value, number) for value, number in met if number != wire.NO_REF})
@@ -288,6 +294,13 @@ def crash_fault(status: int, file: str, why: str = "") -> StudentFault:
     return StudentFault.of(
         Verdict.CRASH, f"`{file}`: the process ended{code} instead of answering (exit, os._exit?)"
     )
+
+
+def _vet_ids(function: object, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Raise ValueError where a model of ours is fed more than its memory, and time, were meant for."""
+    idx = args[0] if args else kwargs.get("idx")
+    if isinstance(function, torch.nn.Module) and isinstance(idx, torch.Tensor) and idx.numel() > MAX_IDS:
+        raise ValueError(f"the model was fed {idx.numel()} token ids in one call, {MAX_IDS} at most")
 
 
 def _is_shape(name: object, shape: object) -> bool:
