@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import resource
 import shutil
@@ -14,20 +15,28 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import msgspec
 import psutil
 import pytest
+import torch
+from rich.console import Console
 
 from grader import course as courses
 from grader import report as reports
 from grader import samples, submission
 from grader.course import Limits, Stage
+from grader.errors import SandboxError
 from grader.outcome import Outcome, Verdict
+from grader.render import html, junit, text
 from grader.report import Report
 from grader.samples import Hostile, Sample
+from grader.sandbox import confine
+from grader.sandbox.remote import StudentFault
 from grader.scoring import earned_points
 from grader.session import Options, Session, missing_layers
+from grader.stage_host import StageHost
 
 pytestmark = pytest.mark.skipif(bool(missing_layers()), reason=f"confined can't be had: {missing_layers()}")
 
@@ -289,6 +298,136 @@ def test_no_value_is_taken_for_our_own_fault(sessions: Sessions, stage: Stage) -
 
     assert not [o.message for o in report.stages[0].outcomes if o.verdict is Verdict.BROKEN]
     assert report.earned < stage.points / 2
+
+
+# ---- frames and objects that no submission is needed for
+
+
+FORGER = """
+import gc
+import socket
+
+import torch
+
+from grader.sandbox import wire
+
+
+class Model(torch.nn.Module):
+    def named_parameters(self, *args, **kwargs):
+        class Shapeless:
+            shape = [torch.ones(2)]
+        return [("weight", Shapeless())]
+
+
+def send(message):
+    encoder = wire.Encoder(str, number=lambda value: next(numbers))
+    encoder.encode(message)
+    wire.send(line, encoder.out)
+
+
+def forge(**message):
+    global line, numbers
+    (line,) = [o for o in gc.get_objects() if isinstance(o, socket.socket)]
+    numbers = iter(range(1, 10**9))
+    worker = next(o for o in gc.get_objects() if type(o).__name__ == "Worker")
+    send({"n": worker.call_number, **message})
+    return worker
+
+
+def junk_beside_a_proper_answer():
+    while True:
+        worker = forge(op="return", value=7, junk=[[] for _ in range(150_000)])
+        worker.call_number = worker._receive()["n"]
+
+
+def callbacks_without_end(step):
+    for _ in range(100):
+        worker = forge(op="callback", id=1, args=[], kwargs={"x": torch.ones(1 << 17)})
+        worker._receive()
+
+
+def giant_callback(step):
+    forge(op="callback", id=1, args=[torch.ones(1 << 23)], kwargs={})
+
+
+def overfeed(model):
+    try:
+        model(torch.zeros(9000, 1, dtype=torch.int64))
+    except ValueError as error:
+        return str(error)
+"""
+
+
+@pytest.fixture
+def forger(sessions: Sessions) -> Iterator[StageHost]:
+    """A host whose stage file speaks to the grader as it likes."""
+    session, stage = sessions["namespaces"], limited("stage4", Limits(check_s=20.0))
+    work = submission.of_files("s", {stage.file: FORGER.encode()})
+    launcher = session._open_launcher()
+    host = StageHost(COURSE, work, stage, launcher, namespaces=True)
+    yield host
+    host.close()
+
+
+def test_a_shape_that_is_none_is_the_workers_fault(forger: StageHost) -> None:
+    with pytest.raises(StudentFault) as caught:
+        forger.student(None).Model().parameter_shapes()
+    assert caught.value.verdict is Verdict.PROTOCOL
+
+
+def test_junk_beside_proper_answers_is_not_kept_for_ever(forger: StageHost) -> None:
+    student, peak = forger.student(None), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    with pytest.raises(StudentFault, match="bytes returned in one check"):
+        for _ in range(100):
+            assert student.junk_beside_a_proper_answer() == 7
+
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < peak + (PEAK_MIB << 10)
+
+
+def test_what_callbacks_are_called_with_is_not_kept(forger: StageHost) -> None:
+    calls = []
+    student = forger.student(None)
+
+    student.callbacks_without_end(lambda x: calls.append(x.numel()))
+
+    assert calls == [1 << 17] * 100
+    assert forger.channel is not None
+    assert forger.channel.known == {}
+
+
+def test_a_giant_callback_is_refused(forger: StageHost) -> None:
+    with pytest.raises(StudentFault, match="a callback with") as caught:
+        forger.student(None).giant_callback(lambda x: None)
+    assert caught.value.verdict is Verdict.PROTOCOL
+
+
+def test_no_model_of_ours_is_fed_more_than_it_was_meant_for(forger: StageHost) -> None:
+    class Model(torch.nn.Module):
+        cfg = None
+
+    assert "8192 at most" in forger.student(None).overfeed(Model())
+
+
+def test_what_a_student_says_reaches_no_reader_raw(sessions: Sessions, grounds: Grounds) -> None:
+    (sample,) = (s for s in SAMPLES if s.name == "speaks_to_the_terminal")
+    report = grade_attack(sessions["namespaces"], sample, grounds)
+    console = Console(file=io.StringIO(), width=100, force_terminal=False)
+    console.print(text.render(report))
+
+    page, xml = html.render(report), junit.render(report)
+
+    assert "<script>alert" not in page
+    assert ElementTree.fromstring(xml) is not None
+    for shown in (console.file.getvalue(), page, xml):  # type: ignore[attr-defined]
+        assert not set(shown) & set("\x1b\x07\x00\r\x85\u2028\u202e")
+
+
+def test_a_course_that_workers_could_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confine, "readable_roots", lambda: [COURSE.root.parent])
+
+    with pytest.raises(SandboxError, match="every worker can read"):
+        Session(COURSE, Options("confined", seed="7"))
 
 
 # ---- the level without confinement

@@ -265,6 +265,31 @@ def test_nothing_reaches_the_next_check(open_host: Callable[..., StageHost]) -> 
     assert host.student(None).g() == (0, True, "torch.float32")
 
 
+def test_nothing_written_reaches_the_next_check(open_host: Callable[..., StageHost]) -> None:
+    host = open_host("""
+        import pathlib, tempfile
+        def f():
+            for folder in (pathlib.Path(), pathlib.Path(tempfile.gettempdir())):
+                (folder / "left").write_text("x")
+        def g(): return [p.name for f in (".", tempfile.gettempdir()) for p in pathlib.Path(f).iterdir()]
+    """)
+    host.student(None).f()
+    host.finish_check()
+    assert host.student(None).g() == []
+
+
+def test_a_missing_gpu_is_for_the_student_to_catch(open_host: Callable[..., StageHost]) -> None:
+    host = open_host("""
+        import torch
+        def f():
+            try: torch.cuda.synchronize()
+            except AssertionError as error: return str(error)
+    """)
+    machine = Machine()
+    machine.gpus = ()
+    assert "not compiled with CUDA" in host.student(machine).f()
+
+
 def test_a_pool_of_threads_started_at_import_does_not_hang_the_checks(
     open_host: Callable[..., StageHost],
 ) -> None:

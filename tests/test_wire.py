@@ -73,6 +73,16 @@ def test_tensors_come_out_bit_for_bit(dtype: torch.dtype, shape: list[int], to_w
     assert torch.equal(copy, tensor)
 
 
+@pytest.mark.parametrize("to_worker", [False, True])
+def test_tensors_of_one_number_travel_whatever_their_strides(to_worker: bool) -> None:
+    buffer = torch.arange(35.0).reshape(1, 5, 7)
+    for odd in (buffer[:, 2:3, -1], buffer.mT[:, 3:4, 4:5], torch.zeros(1, 5)[:, -1], buffer[0, 1:2, 3]):
+        copy = travel(odd, to_worker=to_worker)
+        assert isinstance(copy, torch.Tensor)
+        assert copy.shape == odd.shape
+        assert torch.equal(copy, odd)
+
+
 def test_nan_bits_and_gradient_flag_survive() -> None:
     tensor = torch.tensor([math.nan, -math.inf, -0.0, 5e-324], dtype=torch.float64, requires_grad=True)
     copy = travel(tensor)

@@ -158,8 +158,11 @@ class Channel:
         try:
             _vet_ids(function, args, kwargs)
             answer = {"op": "return", "value": function(*args, **kwargs)}
-        except FORWARDED as error:
-            answer = {"op": "raise", "type": type(error).__name__, "text": str(error)}
+        except (*FORWARDED, AssertionError) as error:
+            if isinstance(error, AssertionError) and not hasattr(error, "for_the_student"):
+                raise
+            kinds = [c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins"]
+            answer = {"op": "raise", "type": kinds[0], "text": str(error)}
         try:
             self._send(answer)
         except ProtocolError as error:  # asked for more than one answer can hold

@@ -27,6 +27,7 @@ MAX_ODD_KEYS = 1000  # keys that are numbers: they can be chosen so that each is
 MAX_TEXT_BYTES = 1 << 20
 MAX_INT_BYTES = 64
 MAX_DIMS = 16
+MAX_LINE = 10**6  # of a student's file
 NO_REF = 0
 
 DTYPES: tuple[torch.dtype, ...] = (
@@ -217,7 +218,8 @@ class Encoder:
 def _raw_bytes(plain: torch.Tensor) -> bytes:
     if not plain.numel():
         return b""
-    return plain.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    flat = torch.empty(plain.numel(), dtype=plain.dtype)  # a tensor of one number may keep any stride
+    return flat.copy_(plain.reshape(-1)).view(torch.uint8).numpy().tobytes()
 
 
 @dataclass(slots=True)
@@ -348,7 +350,9 @@ class Decoder:
         type_name, bases, text, traceback, line, kind = fields
         if not all(type(base) is str for base in bases):
             raise ProtocolError("a malformed error")
-        return Error(type_name[:200], tuple(bases[:32]), text[:4000], traceback[:20_000], line, kind)
+        return Error(
+            type_name[:200], tuple(bases[:32]), text[:4000], traceback[:20_000], line % MAX_LINE, kind
+        )
 
     def _tensor_head(self) -> tuple[int, torch.dtype, bool, list[int]]:
         number = self._u32()

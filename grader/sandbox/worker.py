@@ -226,8 +226,9 @@ class Worker:
         self._send(request | {"grad": torch.is_grad_enabled()}, number=lambda value: wire.NO_REF)
         reply = self._receive()
         if reply["op"] == "raise":
-            kinds = {"ValueError": ValueError, "IndexError": IndexError, "TypeError": TypeError}
-            raise kinds.get(reply["type"], RuntimeError)(reply["text"])
+            kinds: tuple[type[Exception], ...] = (ValueError, IndexError, TypeError, AssertionError)
+            known = {kind.__name__: kind for kind in kinds}
+            raise known.get(reply["type"], RuntimeError)(reply["text"])
         return reply["value"]
 
 

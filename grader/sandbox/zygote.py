@@ -223,6 +223,8 @@ class _Host:
         self.module: ModuleType | None = None
         self.current = 0
         self.last_status = -1
+        self.checks = 0
+        self.scratch = Path.cwd()
 
     def serve(self, layers: dict[str, str]) -> None:
         sys.path.insert(0, str(self.file.parent))
@@ -266,13 +268,23 @@ class _Host:
             finally:
                 os._exit(0)
         self.current, self.last_status = child, -1
+        self.checks += 1
         for file in files:
             os.close(file)
+
+    def _enter_own_folder(self) -> None:
+        """Give the check a working folder that no other has written to."""
+        self.checks += 1
+        own = self.scratch / f"check{self.checks}"
+        own.mkdir()
+        os.chdir(own)
+        tempfile.tempdir = str(own)
 
     def _run_check(self, files: list[int]) -> None:
         os.dup2(files[OUTPUT], 1)
         os.dup2(files[OUTPUT], 2)
         os.close(files[OUTPUT])
+        self._enter_own_folder()
         check = worker.Worker(socket.socket(fileno=files[CONTROL]), self.file.parent, self.module)
         try:
             check.serve()
