@@ -2,8 +2,8 @@
 
     python benchmarks/soak.py --count 500
 
-Nothing may be left, no process, no descriptor, no temporary file; memory may grow by 5 % after the first fifty;
-every verdict must be what the same submission gets in a session of its own.
+Nothing may be left: no process, no descriptor, no temporary file. Memory may grow by 5 % after the first
+fifty. Every verdict must be what the same submission gets in a session of its own.
 """
 
 from __future__ import annotations

