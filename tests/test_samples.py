@@ -15,7 +15,6 @@ from grader.course import Course
 from grader.errors import CourseError
 from grader.report import Report
 from grader.samples import Sample
-from grader.session import Options
 
 COURSE = courses.load(Path(__file__).resolve().parent.parent)
 SAMPLES = [*samples.load_all(COURSE, "correct"), *samples.load_all(COURSE, "wrong")]
@@ -200,7 +199,7 @@ def reports(request: pytest.FixtureRequest) -> dict[str, Report]:
     here = [item for item in request.session.items if isinstance(item, pytest.Function)]
     asked = [item.callspec.params.get("sample") for item in here if hasattr(item, "callspec")]
     chosen = [sample for sample in asked if isinstance(sample, Sample)]
-    graded = pool.run(COURSE, Options(seed="samples"), selfcheck.grade_sample, chosen)
+    graded = pool.run(COURSE, selfcheck.OPTIONS, selfcheck.grade_sample, chosen)
     return {title(sample): report for sample, report in graded}
 
 
