@@ -76,6 +76,7 @@ def test_a_fork_server_that_dies_breaks_one_submission_and_no_more(session: Sess
     def kill(stage: Stage, outcome: Outcome) -> None:
         assert session._started
         session._started.process.kill()
+        session._started.process.wait()  # else the next check may still find it
 
     report = session.grade(honest(), [STAGE], on_outcome=kill)
 
