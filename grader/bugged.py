@@ -20,7 +20,7 @@ from grader import expect, probe
 
 Pair = tuple[Tensor, Tensor]  # keys and values (B, H, S, D)
 Rows = Callable[[int, int], Tensor]  # of P and T: which of S keys each of T queries sees, (T, S) bool
-TELLING_DRAWS = 400
+TELLING_DRAWS = 100
 
 # Which keys the queries of one call see, and where its new positions stand
 
@@ -286,19 +286,21 @@ def shortened(oracle: Any, model: Any, block_size: int) -> Any:
 
 
 def telling(
-    rng: Generator, cfg: Any, size: tuple[int, int], difference: Callable[[Tensor], Tensor]
+    model: Any, rng: Generator, size: tuple[int, int], difference: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, float]:
-    """Draw ids (B, T) whose largest |difference| (B, T, V) hides: negative, in a later row, not at the end.
+    """Draw ids (B, T) whose largest |difference| (B, T, V) of logits hides.
 
-    Returns the ids and that largest |difference|.
-
-    Raises:
-        RuntimeError: no such ids were drawn, which no seed has been seen to do.
+    It is negative, for which the model comes to say the opposite where need be; in a later row than the
+    first; and before the last position, unless this model's lies there for one text like the other. Returns
+    the ids and that largest |difference|.
     """
     for _ in range(TELLING_DRAWS):
-        idx = probe.ids(rng, cfg, *size)
+        idx = probe.ids(rng, model.cfg, *size)
         off = difference(idx)
         row, position, token = (int(i) for i in torch.unravel_index(off.abs().argmax(), off.shape))
-        if off[row, position, token] < 0 and row > 0 and position < size[1] - 1:
-            return idx, -float(off[row, position, token])
-    raise RuntimeError(f"no ids {size} whose largest difference lies where it is easily missed")
+        if position < size[1] - 1:
+            break
+    if off[row, position, token] > 0:
+        model.ln_f.weight.neg_()
+        model.ln_f.bias.neg_()
+    return idx if row else idx.flip(0), float(off.abs().max())

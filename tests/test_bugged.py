@@ -151,6 +151,22 @@ def test_a_shortened_model_is_the_long_one_up_to_there(
         short(idx[:, :6])
 
 
+@pytest.mark.parametrize("seed", range(7))
+def test_the_largest_difference_hides(oracle: ModuleType, seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    cfg = oracle.Config(n_layer=1, n_head=2, n_embd=10, block_size=9, vocab_size=17)
+    model = probe.hot(oracle.GPT(cfg), rng)
+
+    def difference(idx: torch.Tensor) -> torch.Tensor:
+        return fed(Cached(model, BUGS["square-mask"]), idx, (5, 3))[0] - model(idx)
+
+    idx, gap = bugged.telling(model, rng, (3, 8), difference)
+    off = difference(idx)
+    assert float(-off.min()) == pytest.approx(gap)
+    assert float(off[0].abs().max()) < gap
+    assert float(off[:, -1].abs().max()) < gap
+
+
 # Whatever a student calls them with
 
 

@@ -103,7 +103,7 @@ def test_chunk_gap(student, oracle, rng):
             cut, _ = bugged.recomputed(ours, idx, visible=bugged.in_calls(rules.sees, pieces))
             return cut - whole
 
-        idx, gap = bugged.telling(rng, cfg, (2, 8), difference)
+        idx, gap = bugged.telling(ours, rng, (2, 8), difference)
         got = student.chunk_gap(bugged.Cached(ours, rules), idx, chunk)
         claims.near(got, gap, f"chunk_gap of a model with {name}, in pieces of {chunk},")
         claims.near(student.chunk_gap(bugged.Cached(ours), idx, chunk), 0.0, "chunk_gap of a right model")
