@@ -49,8 +49,7 @@ def seconds(command: list[str]) -> float:
     [
         ("grade --help", ["--help"], 0.25),
         ("grade list", ["list"], 0.25),
-        ("grade stage1 (public checks)", ["stage1", "--submission", "solutions", "--public-only"], 1.6),
-        ("grade stage1 (all checks)", ["stage1", "--submission", "solutions"], 1.6),
+        ("grade stage1", ["stage1", "--submission", "solutions", "--public-only"], 1.6),
     ],
 )
 def test_cold_start_against_import_torch(

@@ -177,6 +177,7 @@ def load(root: Path) -> Course:
 
     Raises CourseError where there is no manifest or it is wrong.
     """
+    root = root.resolve()
     path = root / MANIFEST
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import hashlib
 import os
 import platform
@@ -12,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -75,12 +76,16 @@ class Session:
         self.notes = _said_out_loud(options.isolation, self.level)
         if self.level == "confined":
             _vet_place(course.root)
-        self.secret, self.seed_id = _secret(course, options)
-        here = hardware.this_machine()
-        self.profile, _ = hardware.choose(hardware.load_all(course.profiles), here, options.profile)
-        self._started = launch("main") if self.level == "confined" else None
+        self._started = launch("main") if self.level == "confined" else None  # loads while the rest does
         self._launcher: Launcher | None = None
         self._host: StageHost | None = None
+        try:
+            self.secret, self.seed_id = _secret(course, options)
+            here = hardware.this_machine()
+            self.profile, _ = hardware.choose(hardware.load_all(course.profiles), here, options.profile)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Session:
         return self
@@ -153,14 +158,10 @@ class Session:
     # One pytest run
 
     def _run_pytest(self, run: _Run, *switches: str) -> None:
+        _import_torch()
         import pytest
-        import torch
 
         from grader.pytest_plugin import Grading, seed_number
-
-        torch.set_num_threads(
-            1
-        )  # the checks' tensors are tiny: a second thread would only wait for the first
 
         files = {
             path: stage
@@ -254,6 +255,17 @@ class Session:
             scored=not any(o.verdict is Verdict.BROKEN for o in outcomes),
             hidden_points=stage.hidden_points,
         )
+
+
+@cache
+def _import_torch() -> None:
+    """Import torch for the trusted side, for its checks' tiny tensors on one thread."""
+    gc.disable()  # nothing of an import is garbage, nor worth looking through later
+    import torch
+
+    gc.freeze()
+    gc.enable()
+    torch.set_num_threads(1)
 
 
 def _not_carried_forward(stages: Sequence[Stage], results: Sequence[StageResult]) -> tuple[str, ...]:

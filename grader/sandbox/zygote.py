@@ -37,7 +37,6 @@ def main(control_fd: int) -> NoReturn:
     """Serve the grader on `control_fd` until it hangs up, then end everything and exit."""
     _preload()
     confine.hide()
-    gc.freeze()
     control = socket.socket(fileno=control_fd)
     _tell(control, {"op": "ready"})
     tree, folders = Tree(), set()
@@ -90,6 +89,7 @@ def spawned(control_fd: int) -> NoReturn:
 
 def _preload() -> None:
     """Import what stage files import, start no thread."""
+    gc.disable()  # nothing of an import is garbage
     import torch
     import torch.nn.functional
 
@@ -97,6 +97,8 @@ def _preload() -> None:
     torch.backends.cpu.get_cpu_capability()  # reads /proc/cpuinfo, which a worker will not see
     for name in ("dataclasses", "inspect", "math", "numpy", "typing", "threading", "timeit"):
         __import__(name)
+    gc.freeze()
+    gc.enable()
     sys.dont_write_bytecode = True
 
 
