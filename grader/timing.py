@@ -72,7 +72,7 @@ def interleaved(arms: Mapping[str, Arm], rounds: int, *, warmup: int = WARMUP) -
     """
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     for number in range(warmup + rounds):
-        names = list(arms) if number % 2 == 0 else list(reversed(arms))
+        names = list(arms) if number % 2 == 0 else list(arms)[::-1]
         for name in names:
             took = arms[name]()
             if number >= warmup:
@@ -105,10 +105,9 @@ def judged(
 ) -> Judged:
     """Measure ratios, `rounds` at a time, until their median is clearly on one side of `at_least`."""
     ratios: list[float] = []
-    for number in range(1, tries + 1):
+    speed, number = Speed.INCONCLUSIVE, 0
+    while speed is Speed.INCONCLUSIVE and number < tries:
         ratios += measure(rounds)
-        ratio = estimate(ratios)
+        ratio, number = estimate(ratios), number + 1
         speed = judge(ratio, at_least)
-        if speed is not Speed.INCONCLUSIVE:
-            break
     return Judged(speed, ratio, at_least, number)
