@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from grader import course as courses
-from grader import explain, faults, run
+from grader import explain, faults, figures, run
 from grader.course import Course, Stage
 from grader.errors import CourseError
 from grader.faults import Mistake
@@ -21,6 +21,7 @@ from grader.run import Wanted
 
 ISOLATION = ("auto", "confined", "process", "none")
 HINT_WIDTH = 88
+DTYPES = ("float32", "bfloat16", "float16", "float64")
 COLOURS = {"ok": "green", "warn": "yellow", "off": "red"}
 
 Callback = Callable[..., Any]
@@ -47,6 +48,17 @@ CONDITIONS = (
         "--seed", metavar="TEXT", help="Draw the checks' inputs from this instead of the course's seed."
     ),
     click.option("--profile", metavar="NAME", help="Hold timings against this hardware profile."),
+)
+MEASURED = (
+    click.option("--model", default="small", show_default=True, help="small, gpt2, gpt2-random or a folder."),
+    click.option("--device", type=click.Choice(("cpu", "cuda", "mps")), default="cpu", show_default=True),
+    click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True),
+    click.option("--n-new", type=click.IntRange(1), help="New tokens of the whole text.  [default: 1000]"),
+    click.option("--quick", is_flag=True, help="Fewer rounds, 100 new tokens: for a first look."),
+    click.option(
+        "--out", type=click.Path(path_type=Path, file_okay=False), help="Write here.  [default: results/]"
+    ),
+    click.option("--fresh", is_flag=True, help="Start over; otherwise a run goes on from the last one."),
 )
 PUBLIC_ONLY = click.option("--public-only", is_flag=True, help="Leave the hidden checks out.")
 VIEW = click.option(
@@ -247,6 +259,50 @@ def doctor(ctx: click.Context) -> None:
 
     for area, state, text in examine(_course(ctx)):
         click.echo(f"{click.style(f'{state:<4}', fg=COLOURS[state])}  {area}: {text}")
+
+
+@cli.command()
+@click.option(
+    "--model", metavar="NAME", default=figures.ALL_MODELS, show_default=True, help="Which; `list` names all."
+)
+@click.option("--context", metavar="TOKENS", help="Each user's text, as 8192 or 8k.  [default: the longest]")
+@click.option("--users", type=click.IntRange(1), default=1, show_default=True, help="Texts at the same time.")
+@click.option("--dtype", type=click.Choice(figures.DTYPES), default="bf16", show_default=True)
+@click.option("--kv-heads", type=click.IntRange(1), help="Key/value heads in place of the model's own.")
+@click.option(
+    "--window", metavar="TOKENS", help="Keep the last so many, or all with 0.  [default: the model's]"
+)
+@click.option("--json", type=OUT, help="Write the answer as JSON.")
+def memory(**options: Any) -> None:
+    """Work out what weights and a cache need in memory."""
+    click.echo(figures.remember(figures.Asked(**options)), nl=False)
+
+
+@cli.group(invoke_without_command=True)
+@_with(*MEASURED)
+@click.option("--from", "source", metavar="FOLDER", help="Measure these stage files.  [default: exercises/]")
+@click.option("--predict", multiple=True, metavar="NAME=X", help="Predict speedup, ms, bytes or batch.")
+@click.pass_context
+def measure(ctx: click.Context, /, predict: tuple[str, ...], **options: Any) -> None:
+    """Predict, then measure: your stages 1 to 4 on your hardware."""
+    if ctx.invoked_subcommand is None:
+        predictions = _predictions(predict)
+        from grader import measure as measuring
+
+        measuring.run(_course(ctx), measuring.Wanted(predictions=predictions, **options))
+
+
+def _predictions(given: Sequence[str]) -> dict[str, float]:
+    """Those given as options; on a terminal the others are asked for, and none need be answered."""
+    try:
+        found = records.parse_predictions(given)
+    except ValueError as error:
+        raise Mistake(str(error)) from error
+    for name, question in records.QUESTIONS.items() if sys.stdin.isatty() and sys.stdout.isatty() else ():
+        if name not in found:
+            answer = click.prompt(f"{question} (enter: no idea)", default="", show_default=False)
+            found |= {name: number} if (number := records.positive(answer)) else {}
+    return found
 
 
 @cli.group()

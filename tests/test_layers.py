@@ -14,7 +14,7 @@ import grader
 ROOT = Path(grader.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_STUDENT_CODE = {"sandbox.confine", "sandbox.zygote", "sandbox.worker", "sandbox.wire"}
-VALUES = {"errors", "course", "outcome", "scoring", "report"}
+VALUES = {"errors", "course", "outcome", "scoring", "report", "memory"}
 
 
 def module_name(path: Path) -> str:
@@ -111,7 +111,9 @@ def test_transformers_is_never_imported_at_import_time(path: Path) -> None:
     assert "transformers" not in outsiders(imported(path, top_only=True))
 
 
-@pytest.mark.parametrize("name", ["cli", "run", "faults", "terminal", "watch", "doctor", *sorted(VALUES)])
+@pytest.mark.parametrize(
+    "name", ["cli", "run", "figures", "faults", "terminal", "watch", "doctor", *sorted(VALUES)]
+)
 def test_the_way_to_help_imports_nothing_slow(name: str) -> None:
     (path,) = (p for p in FILES if module_name(p) == name)
 
