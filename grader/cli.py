@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from grader import course as courses
-from grader import explain, faults, figures, run
+from grader import explain, faults, figures, records, run
 from grader.course import Course, Stage
 from grader.errors import CourseError
 from grader.faults import Mistake
