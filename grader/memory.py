@@ -22,7 +22,7 @@ import msgspec
 from grader.errors import CourseError
 
 MODELS = Path(__file__).with_name("models.toml")
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "int8": 1}
+BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "int8": 1}
 SHORT = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 MISTRALS_WINDOW = 4096
 QUERIES_A_GROUP = 4  # of the grouped-query row of a model that groups none: Llama 3 8B's
@@ -180,7 +180,7 @@ def footprint(question: Question) -> Footprint:
         raise ValueError(
             f"{question.kv_heads} key/value heads can't serve {shape.heads} query heads: take a divisor"
         )
-    own = _own(question)
+    own = own_layout(question)
     others = tuple(_cost(layout, question) for layout in _others(question, own))
     return Footprint(
         shape.name,
@@ -200,7 +200,7 @@ def keys_and_values(shape: Shape, kv_heads: int, size: int) -> Layout:
     return Layout(f"{kind}, {heads}", shape.layers, 2 * kv_heads * shape.head_dim, size)
 
 
-def _own(question: Question) -> Layout:
+def own_layout(question: Question) -> Layout:
     """The layout asked about: the model's, but for what the question changes."""
     shape, size = question.shape, BYTES[question.dtype]
     if shape.latent and question.kv_heads is None:
