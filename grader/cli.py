@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from grader import course as courses
-from grader import explain, faults, figures, records, run
+from grader import explain, faults, figures, run
 from grader.course import Course, Stage
 from grader.errors import CourseError
 from grader.faults import Mistake
@@ -286,23 +286,22 @@ def memory(**options: Any) -> None:
 def measure(ctx: click.Context, /, predict: tuple[str, ...], **options: Any) -> None:
     """Predict, then measure: your stages 1 to 4 on your hardware."""
     if ctx.invoked_subcommand is None:
-        predictions = _predictions(predict)
+        from grader import predictions
+
+        guesses = predictions.collect(predict)  # asked before torch is loaded
         from grader import measure as measuring
 
-        measuring.run(_course(ctx), measuring.Wanted(predictions=predictions, **options))
+        measuring.run(_course(ctx), measuring.Wanted(predictions=guesses, **options))
 
 
-def _predictions(given: Sequence[str]) -> dict[str, float]:
-    """Those given as options; on a terminal the others are asked for, and none need be answered."""
-    try:
-        found = records.parse_predictions(given)
-    except ValueError as error:
-        raise Mistake(str(error)) from error
-    for name, question in records.QUESTIONS.items() if sys.stdin.isatty() and sys.stdout.isatty() else ():
-        if name not in found:
-            answer = click.prompt(f"{question} (enter: no idea)", default="", show_default=False)
-            found |= {name: number} if (number := records.positive(answer)) else {}
-    return found
+@measure.command("hf")
+@_with(*MEASURED)
+@click.pass_context
+def measure_hf(ctx: click.Context, /, **options: Any) -> None:
+    """Measure a model of transformers, with use_cache and without."""
+    from grader import measure, measure_hf
+
+    measure_hf.run(_course(ctx), measure.Wanted(**options))
 
 
 @cli.group()

@@ -24,7 +24,7 @@ from grader.subject import Shape, Subject
 from grader.timing import Arm, Estimate
 
 REACH = 8  # a cached step at p is measured at p-8 … p+8, one after the other, as it comes in real decoding
-WARMUP = 1
+PAIR = 2  # rounds, one in each direction
 PIECE = 16  # positions fed at once while a cache grows, so that little else is in memory beside it
 KEYS_AND_VALUES = 2
 
@@ -34,15 +34,11 @@ class Effort:
     """How long one comparison may take, and the bounds of its rounds."""
 
     seconds: float = 2.0
-    least: int = 5
-    most: int = 41
-
-    def rounds(self, one_s: float) -> int:
-        """So many rounds of `one_s` seconds each as there is time for, within the bounds."""
-        return max(self.least, min(self.most, int(self.seconds / max(one_s, 1e-9))))
+    least: int = 6
+    most: int = 40
 
 
-QUICK = Effort(0.25, 3, 9)
+QUICK = Effort(0.25, 2, 10)
 
 
 @dataclass
@@ -99,11 +95,15 @@ def uncached(subject: Subject, text: torch.Tensor, position: int) -> Arm:
 @torch.no_grad()
 def in_turn(arms: Mapping[str, Arm], effort: Effort) -> dict[str, Estimate]:
     """Measure arms in turn, as many rounds as the effort allows; the seconds of each."""
-    begun = time.perf_counter()
     for arm in arms.values():
-        arm()
-    rounds = effort.rounds(time.perf_counter() - begun)
-    seconds = timing.interleaved(arms, rounds, warmup=WARMUP)
+        arm()  # warms up
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    begun = time.perf_counter()
+    rounds = 0
+    while rounds < effort.least or (rounds < effort.most and time.perf_counter() - begun < effort.seconds):
+        for name, samples in timing.interleaved(arms, PAIR, warmup=0).items():
+            seconds[name] += samples
+        rounds += PAIR
     return {name: timing.estimate(samples) for name, samples in seconds.items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +18,9 @@ from grader.faults import Mistake
 from grader.meter import Meter, remark, show
 from grader.records import Measurements, Row, Settings
 
+BUSY_PER_CORE = 0.5
 PROMPT = 12  # positions, as in the lesson
 N_NEW, N_NEW_QUICK = 1000, 100
-DEVICES = ("cpu", "cuda", "mps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def run(course: Course, wanted: Wanted) -> None:
     Raises Mistake for options that can't be had, SubmissionError for stages that can't be run.
     """
     source = _source(course, wanted.source)
-    device, dtype = _device(wanted.device), _dtype(wanted.dtype)
+    device, dtype = device_of(wanted.device), dtype_of(wanted.dtype)
     student = subject.load(course, source, wanted.model, device, dtype)
     settings = settings_of(wanted, str(source), subject.digest(course, source), student.shape.context)
     table = Bench(student, settings, effort(wanted), text_for(student, settings))
@@ -55,17 +56,17 @@ def run(course: Course, wanted: Wanted) -> None:
     ]
     files = {slug: Path(str(module.__file__)) for slug, module in student.stages.items()}
     with subject.blamed(files):
-        carry_out(course, tasks, wanted, settings, left_out(wanted, settings, student.shape.context))
+        carry_out(course, tasks, wanted, settings, remarks(wanted, settings, student.shape.context))
 
 
 def carry_out(
-    course: Course, tasks: Sequence[Task], wanted: Wanted, settings: Settings, missing: tuple[str, ...]
+    course: Course, tasks: Sequence[Task], wanted: Wanted, settings: Settings, notes: tuple[str, ...]
 ) -> None:
     """Do the tasks that an earlier run has not done, keep each as it is done, show them all."""
     from grader.render import measured
 
     out = wanted.out or course.root / "results"
-    found = _begun(course, out, wanted, settings, missing)
+    found = _begun(course, out, wanted, settings, notes)
     ahead = {task.name: task.weight for task in tasks if found.record(task.name) is None}
     if len(ahead) < len(tasks):
         remark(f"going on from `{out / records.FILE}`: {len(tasks) - len(ahead)} of {len(tasks)} are done")
@@ -94,13 +95,16 @@ def settings_of(wanted: Wanted, code: str, digest: str, context: int) -> Setting
     return Settings(name, wanted.device, wanted.dtype, prompt, n_new, wanted.quick, code, digest)
 
 
-def left_out(wanted: Wanted, settings: Settings, context: int) -> tuple[str, ...]:
-    """Say what does not fit the model."""
+def remarks(wanted: Wanted, settings: Settings, context: int) -> tuple[str, ...]:
+    """Say what does not fit the model, and what else keeps the machine busy."""
     sizes = sorted({size for size in (*bench.POSITIONS, *bench.CONTEXTS) if size > context})
     notes = []
     if sizes:
         words = ", ".join(f"{size:,}" for size in sizes)
         notes.append(f"`{settings.model}` reads {context:,} positions at most: {words} left out")
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load > BUSY_PER_CORE * (os.cpu_count() or 1):
+        notes.append(f"load {load:.1f} on {os.cpu_count()} cores: timings are noisy, close other programs")
     if wanted.n_new and settings.n_new < wanted.n_new:
         notes.append(
             f"{settings.n_new:,} new tokens fit after a prompt of {settings.prompt}, not {wanted.n_new:,}"
@@ -144,13 +148,13 @@ def summary(found: Measurements) -> Row:
 
 
 def _begun(
-    course: Course, out: Path, wanted: Wanted, settings: Settings, missing: tuple[str, ...]
+    course: Course, out: Path, wanted: Wanted, settings: Settings, notes: tuple[str, ...]
 ) -> Measurements:
     """Nothing yet, or what an earlier run with the same settings and the same code has measured."""
     from grader.session import machine_info
 
     profile, _ = hardware.choose(hardware.load_all(course.profiles), hardware.this_machine())
-    new = Measurements(machine_info(), profile.name, settings, wanted.predictions, left_out=missing)
+    new = Measurements(machine_info(), profile.name, settings, wanted.predictions, remarks=notes)
     earlier = None if wanted.fresh else records.load(out)
     if earlier is None or not records.resumable(earlier, new):
         return new
@@ -181,7 +185,11 @@ def _source(course: Course, name: str | None) -> Path:
     return found.resolve()
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
+    """The device of this name.
+
+    Raises Mistake where torch finds none.
+    """
     there: dict[str, Callable[[], bool]] = {
         "cuda": torch.cuda.is_available,
         "mps": torch.backends.mps.is_available,
@@ -191,6 +199,7 @@ def _device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _dtype(name: str) -> torch.dtype:
+def dtype_of(name: str) -> torch.dtype:
+    """The dtype of this name."""
     dtype: torch.dtype = getattr(torch, name)
     return dtype

@@ -26,12 +26,6 @@ COLUMNS = {
     "cat": ("position", "ms_cat", "ms_preallocated", "bytes"),
     "batch": ("batch", "ms_step", "tokens_per_s"),
 }
-QUESTIONS = {
-    "speedup": "How many times faster is a step with the cache, at 1,000 positions (500 for `small`)?",
-    "ms": "How many milliseconds does that step take, with the cache?",
-    "bytes": "How many bytes does the cache grow by with every position?",
-    "batch": "With sixteen texts at once: how many times more tokens a second than with one?",
-}
 
 Cell = str | int | float | bool | None
 Row = dict[str, Cell]
@@ -68,7 +62,7 @@ class Measurements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     predictions: dict[str, float] = {}
     records: tuple[Record, ...] = ()
     summary: Row = {}
-    left_out: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     schema: str = SCHEMA
 
     def record(self, name: str) -> Record | None:
@@ -113,29 +107,3 @@ def resumable(earlier: Measurements | None, now: Measurements) -> bool:
     if earlier is None or earlier.settings != now.settings:
         return False
     return (earlier.machine.cpu, earlier.machine.torch) == (now.machine.cpu, now.machine.torch)
-
-
-def parse_predictions(texts: Sequence[str]) -> dict[str, float]:
-    """Read predictions given as `ms=8`.
-
-    Raises ValueError for an unknown name or something that is not a positive number.
-    """
-    found = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        if name not in QUESTIONS:
-            raise ValueError(f"no prediction `{name}`: there are {', '.join(QUESTIONS)}")
-        number = positive(value)
-        if number is None:
-            raise ValueError(f"`{text}` predicts no positive number; write `{name}=8`")
-        found[name] = number
-    return found
-
-
-def positive(text: str) -> float | None:
-    """The positive number that a text is, with or without commas; None where it is none."""
-    try:
-        number = float(text.replace(",", "").strip())
-    except ValueError:
-        return None
-    return number if 0 < number < float("inf") else None

@@ -26,7 +26,7 @@ def render(found: Measurements) -> RenderableType:
     s, machine = found.settings, found.machine
     where = f"{s.model} in {s.dtype} on {s.device} · {machine.cpu}, {machine.cores} cores"
     head = f"{where}, load {machine.load_1m:g} · profile {found.profile}"
-    lines: Lines = [Text(head, "bold"), *map(Text, found.left_out)]
+    lines: Lines = [Text(head, "bold"), *map(Text, found.remarks)]
     for make in (_latency, _totals, _memory, _work, _cat, _batch, _notes, _predictions):
         lines += make(found)
     return Group(*lines)
