@@ -281,17 +281,21 @@ def memory(**options: Any) -> None:
 @cli.group(invoke_without_command=True)
 @_with(*MEASURED)
 @click.option("--from", "source", metavar="FOLDER", help="Measure these stage files.  [default: exercises/]")
+@click.option("--calibrate", is_flag=True, help="Write a hardware profile of this machine instead.")
+@click.option("--name", metavar="NAME", help="The profile's name, with --calibrate.")
 @click.option("--predict", multiple=True, metavar="NAME=X", help="Predict speedup, ms, bytes or batch.")
 @click.pass_context
-def measure(ctx: click.Context, /, predict: tuple[str, ...], **options: Any) -> None:
+def measure(ctx: click.Context, /, calibrate: bool, predict: Sequence[str], **options: Any) -> None:
     """Predict, then measure: your stages 1 to 4 on your hardware."""
     if ctx.invoked_subcommand is None:
         from grader import predictions
 
-        guesses = predictions.collect(predict)  # asked before torch is loaded
-        from grader import measure as measuring
+        guesses = {} if calibrate else predictions.collect(predict)  # asked before torch is loaded
+        from grader import calibrate as calibration
+        from grader import measure
 
-        measuring.run(_course(ctx), measuring.Wanted(predictions=guesses, **options))
+        wanted = measure.Wanted(predictions=guesses, **options)
+        calibration.run(_course(ctx), wanted) if calibrate else measure.run(_course(ctx), wanted)
 
 
 @measure.command("hf")

@@ -38,6 +38,7 @@ class Effort:
     most: int = 40
 
 
+PATIENT = Effort()
 QUICK = Effort(0.25, 2, 10)
 
 
@@ -158,7 +159,7 @@ def memory(subject: Subject, text: torch.Tensor, positions: Sequence[int]) -> li
                 "position": position,
                 "cache_bytes": subject.cache_bytes(past),
                 "formula_bytes": subject.bytes_per_position() * position,
-                "allocator_bytes": allocated(subject.device) - before,
+                "allocator_bytes": max(0, allocated(subject.device) - before),
             }
         )
     return rows

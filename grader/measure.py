@@ -13,7 +13,7 @@ import torch
 from grader import bench, decoding, hardware, records, subject
 from grader.bench import Bench, Task
 from grader.course import Course
-from grader.decoding import QUICK, Effort
+from grader.decoding import PATIENT, QUICK, Effort
 from grader.faults import Mistake
 from grader.meter import Meter, remark, show
 from grader.records import Measurements, Row, Settings
@@ -25,7 +25,7 @@ N_NEW, N_NEW_QUICK = 1000, 100
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the command's options say; `source` is the folder of the stage files."""
+    """What the command's options say; `source` is the folder of the stage files, `name` a profile's."""
 
     model: str = "small"
     device: str = "cpu"
@@ -35,6 +35,7 @@ class Wanted:
     out: Path | None = None
     fresh: bool = False
     source: str | None = None
+    name: str | None = None
     predictions: dict[str, float] = field(default_factory=dict)
 
 
@@ -119,7 +120,7 @@ def text_for(model: subject.Subject, settings: Settings) -> torch.Tensor:
 
 def effort(wanted: Wanted) -> Effort:
     """How long each comparison may take."""
-    return QUICK if wanted.quick else Effort()
+    return QUICK if wanted.quick else PATIENT
 
 
 def summary(found: Measurements) -> Row:
