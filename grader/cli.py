@@ -278,6 +278,21 @@ def memory(**options: Any) -> None:
     click.echo(figures.remember(figures.Asked(**options)), nl=False)
 
 
+@cli.command()
+@click.argument(
+    "folder", required=False, metavar="[RESULTS]", type=click.Path(path_type=Path, file_okay=False)
+)
+@click.option("--profile", metavar="NAME", help="Draw this profile's.  [default: the measurement's]")
+@click.pass_context
+def plot(ctx: click.Context, folder: Path | None, profile: str | None) -> None:
+    """Draw what `grade measure` wrote, as SVG and PNG beside it."""
+    drawn = figures.plot(_course(ctx), folder, profile)
+    for remark in drawn.remarks:
+        click.echo(remark, err=True)
+    for path in drawn.written:
+        click.echo(f"wrote {path}")
+
+
 @cli.group(invoke_without_command=True)
 @_with(*MEASURED)
 @click.option("--from", "source", metavar="FOLDER", help="Measure these stage files.  [default: exercises/]")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grader import figures
 from grader import report as reports
 from grader.course import Course, Stage
 from grader.errors import SubmissionError
@@ -56,7 +58,7 @@ def grade(course: Course, stages: Sequence[Stage], wanted: Wanted) -> int:
             report = session.grade(work, stages, on_start=terminal.start, on_outcome=terminal.outcome)
         terminal.end(report)
         _keep(course, report, wanted, terminal)
-        write_files(report, wanted, terminal)
+        write_files(report, wanted, terminal, _plots(course, wanted, terminal))
         return report.exit_status
 
 
@@ -107,16 +109,17 @@ def show_last(course: Course, wanted: Wanted) -> None:
     report = reports.from_json(path.read_text(encoding="utf-8"))
     with wanted.terminal as terminal:
         terminal.show(report)
-        write_files(report, wanted, terminal)
+        write_files(report, wanted, terminal, _plots(course, wanted, terminal))
 
 
-def write_files(report: Report, wanted: Wanted, terminal: Terminal) -> None:
-    """Write the files that were asked for, in the instructor's or the student's view.
+def write_files(report: Report, wanted: Wanted, terminal: Terminal, plots: Sequence[str] = ()) -> None:
+    """Write the files that were asked for, in the instructor's or the student's view; `plots` go on the page.
 
     Raises Mistake where one can't be written.
     """
     view = report if wanted.instructor else reports.student_view(report)
-    for path, render in ((wanted.json, reports.to_json), (wanted.html, _html), (wanted.junit, _junit)):
+    page = partial(_html, plots=plots)
+    for path, render in ((wanted.json, reports.to_json), (wanted.html, page), (wanted.junit, _junit)):
         if path:
             place = _spared(path, report)
             try:
@@ -152,12 +155,27 @@ def _regrade(session: Session, stages: Sequence[Stage], wanted: Wanted, terminal
 
 def _keep(course: Course, report: Report, wanted: Wanted, terminal: Terminal) -> None:
     """Keep the student's view for `grade report`, where the work is the course's own exercises."""
-    if wanted.submission is not None and wanted.submission.resolve() != course.exercises.resolve():
+    if not _is_own(course, wanted):
         return
     try:
         reports.write(_spared(course.root / LAST, report), reports.to_json(reports.student_view(report)))
     except OSError as error:
         terminal.remark(f"`{LAST}` can't be written, so `grade report` will not know of this run: {error}")
+
+
+def _is_own(course: Course, wanted: Wanted) -> bool:
+    """Whether the work is the course's own exercises."""
+    return wanted.submission is None or wanted.submission.resolve() == course.exercises.resolve()
+
+
+def _plots(course: Course, wanted: Wanted, terminal: Terminal) -> tuple[str, ...]:
+    """What `grade plot` drew, for the page on the course's own exercises: never for somebody's submission."""
+    if not wanted.html or not _is_own(course, wanted):
+        return ()
+    plots, remarks = figures.for_page(course)
+    for remark in remarks:
+        terminal.remark(remark)
+    return plots
 
 
 def _spared(path: Path, report: Report) -> Path:
@@ -167,10 +185,10 @@ def _spared(path: Path, report: Report) -> Path:
     return path.with_name(f"{path.stem}.broken{path.suffix}")
 
 
-def _html(report: Report) -> str:
+def _html(report: Report, plots: Sequence[str]) -> str:
     from grader.render import html
 
-    return html.render(report)
+    return html.render(report, plots)
 
 
 def _junit(report: Report) -> str:

@@ -330,6 +330,45 @@ def test_report_writes_files_too(course_root: Path, tmp_path: Path) -> None:
     assert "<testsuites" in (tmp_path / "r.xml").read_text(encoding="utf-8")
 
 
+def drawn(root: Path) -> None:
+    """Results that `grade plot` has drawn, in a course."""
+    (root / "results").mkdir(exist_ok=True)
+    (root / "results" / "latency.csv").write_text("", encoding="utf-8")
+    svg = '<svg xmlns="http://www.w3.org/2000/svg"><title>Drawn before</title></svg>'
+    (root / "results" / "latency.svg").write_text(svg, encoding="utf-8")
+
+
+def test_what_was_drawn_is_on_the_page_on_ones_own_exercises(
+    course_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn(course_root)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # importing it fails from now on
+    monkeypatch.delitem(sys.modules, "grader.render.plots", raising=False)
+    for number, command in enumerate(
+        (["stage1"], ["stage1", "--submission", course_root / "exercises"], ["report"])
+    ):
+        page = tmp_path / f"{number}.html"
+        assert grade(*command, "--html", page).exit_code == 0
+        assert "Drawn before" in page.read_text(encoding="utf-8")
+
+
+def test_what_was_drawn_is_not_on_the_page_on_a_submission(course_root: Path, tmp_path: Path) -> None:
+    drawn(course_root)
+    (tmp_path / "ada").mkdir()
+    drawn(tmp_path / "ada")
+    page = tmp_path / "r.html"
+    assert grade("stage1", "--submission", tmp_path / "ada", "--html", page).exit_code == 0
+    assert "Drawn before" not in page.read_text(encoding="utf-8")
+
+
+def test_what_can_t_go_on_the_page_is_remarked_on(course_root: Path, tmp_path: Path) -> None:
+    drawn(course_root)
+    (course_root / "results" / "latency.svg").write_text("<svg><script/></svg>", encoding="utf-8")
+    result = grade("stage1", "--html", tmp_path / "r.html")
+    assert result.exit_code == 0
+    assert "latency.svg` is left out of the page: " in result.stderr
+
+
 def test_a_last_report_that_is_spoilt_is_said_in_one_line(course_root: Path) -> None:
     (course_root / "results").mkdir()
     (course_root / run.LAST).write_text("{")

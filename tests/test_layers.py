@@ -14,7 +14,18 @@ import grader
 ROOT = Path(grader.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_STUDENT_CODE = {"sandbox.confine", "sandbox.zygote", "sandbox.worker", "sandbox.wire"}
-VALUES = {"errors", "course", "outcome", "scoring", "report", "records", "memory", "hardware", "roofline"}
+VALUES = {
+    "errors",
+    "course",
+    "outcome",
+    "scoring",
+    "report",
+    "records",
+    "memory",
+    "hardware",
+    "roofline",
+    "tables",
+}
 
 
 def module_name(path: Path) -> str:

@@ -342,6 +342,30 @@ def test_the_pages_policy_allows_its_own_style_and_nothing_else() -> None:
     assert "@import" not in style
 
 
+PLOT = (
+    '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 9 9">'
+    '<title id="t">Drawn</title><defs><path id="p" d="M 0 0"/></defs><use xlink:href="#p" fill="red"/></svg>'
+)
+
+
+def test_the_page_has_the_plots_that_it_was_given() -> None:
+    page = Page(html_page.render(make_report((ended(),)), [PLOT, PLOT.replace("Drawn", "Drawn too")]))
+
+    assert page.tags.count("figure") == 2
+    assert {"Drawn", "Drawn too", "Your measurements"} <= set(page.words)
+    assert not [name for name, _ in page.attributes if name.startswith("on") or name == "style"]
+    assert any(value and value.startswith("default-src 'none';") for _, value in page.attributes)
+
+
+def test_the_page_without_plots_does_not_speak_of_them() -> None:
+    assert "Your measurements" not in html_page.render(make_report((ended(),)))
+
+
+def test_the_page_takes_no_svg_of_another_kind() -> None:
+    with pytest.raises(ValueError, match="<script>"):
+        html_page.render(make_report((ended(),)), [PLOT.replace("<defs>", "<script/><defs>")])
+
+
 def test_the_page_names_seed_machine_and_isolation() -> None:
     words = "".join(Page(html_page.render(make_report((ended(),)))).words)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from markupsafe import Markup
 from grader.outcome import Outcome, Verdict
 from grader.render.prose import parts, plural, points, printable
 from grader.render.summary import about_hidden, advice, count
+from grader.render.svg import checked
 from grader.report import Report, StageResult
 
 FOLDER = Path(__file__).parent
@@ -21,8 +23,11 @@ TEMPLATE = "report.html.j2"
 STYLE = "report.css"
 
 
-def render(report: Report) -> str:
-    """The report as one self-contained page; everything that came from a student is escaped."""
+def render(report: Report, plots: Sequence[str] = ()) -> str:
+    """The report as one self-contained page; everything that came from a student is escaped.
+
+    `plots` are SVG of our own making (`svg.checked`), and go in as they are.
+    """
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
@@ -43,6 +48,7 @@ def render(report: Report) -> str:
         cards={stage.slug: _cards(stage) for stage in report.stages},
         css=Markup(css),  # our own file, and it has no `<`
         policy=_policy(css),
+        plots=[Markup(checked(plot)) for plot in plots],
         tally=_tally(report),
         facts=_facts(report),
         notes=[
