@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 from grader import bugged, expect, probe, twofaced
 
 HELD = ("k", "v", "q", "x")
-SEED_OF_STAGE1 = 1
+SEED_OF_STAGE1, SEED_OF_STAGE2 = 1, 2
 # A difference of two bfloat16 numbers, taken in bfloat16, is off by 2⁻⁹ of itself.
 BFLOAT16_DIFFERENCE = 1 / 128
 
@@ -151,3 +151,10 @@ def stage1_stands(own: Any, oracle: Any) -> None:
     for (k, v), layer in zip(presents, layers):
         expect.close(k, layer.k, "keys")
         expect.close(v, layer.v, "values")
+
+
+def stage2_stands(own: Any, oracle: Any) -> None:
+    """Fail unless a student's own stage 2 writes the tokens of the uncached loop."""
+    spy, idx, want = probe.story(oracle, Generator().manual_seed(SEED_OF_STAGE2), sizes=(1, 5, 6))
+    tokens, _ = expect.two(own.generate_cache(spy, idx, 6), "what generate_cache returns", "(tokens, past)")
+    expect.tokens(tokens, "the tokens", want, start=5)

@@ -33,7 +33,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One exercise; `hidden_points` of its `points` are decided by hidden checks.
 
-    `uses` names earlier stages whose files, the student's own, this stage's file may import.
+    `uses` names earlier stages whose files, the student's own, this stage's file may import; `runs` names
+    those whose files some of its checks run, and which the stage's own file does without.
     """
 
     slug: str
@@ -44,6 +45,7 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     summary: str
     hints: tuple[str, ...]
     uses: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
     limits: Limits = Limits()
 
     @property
@@ -168,6 +170,7 @@ def _faults(stage: Stage, earlier: Sequence[str]) -> list[str]:
         (limits.check_s > 0 and limits.import_s > 0, "limits in seconds must be positive"),
         (limits.memory_mib > 0 and limits.output_kib > 0, "memory_mib and output_kib must be positive"),
         *((slug in earlier, f"uses `{slug}`, which is not an earlier stage") for slug in stage.uses),
+        *((slug in earlier, f"runs `{slug}`, which is not an earlier stage") for slug in stage.runs),
     ]
     return [message for holds, message in tests if not holds]
 

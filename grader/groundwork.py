@@ -17,6 +17,11 @@ def files(course: Course, stage: Stage) -> tuple[str, ...]:
     return tuple(course.stage(slug).file for slug in stage.uses)
 
 
+def beside(course: Course, stage: Stage) -> tuple[str, ...]:
+    """Name the earlier stage files that lie beside a stage's: what it may import, what its checks run."""
+    return tuple(course.stage(slug).file for slug in dict.fromkeys((*stage.uses, *stage.runs)))
+
+
 def missing(course: Course, stage: Stage, present: Container[str]) -> StudentFault | None:
     """Say that a file which the stage builds on is not there; the check is skipped."""
     return next((_skip(f, "is not there") for f in files(course, stage) if f not in present), None)

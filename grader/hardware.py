@@ -55,7 +55,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One machine: `status` "predicted" until somebody has measured it there.
 
     `bandwidth_gb_s` is memory's, in 10⁹ bytes a second, `peak_tflops` 10¹² operations a second by dtype,
-    `step_overhead_ms` what a step costs however little it computes.
+    `step_overhead_ms` what a step costs however little it computes. `scores` names the checks that may hold a
+    student's figures against its curves, which may be passed by a factor of `slack`; all others report only.
     """
 
     name: str
@@ -66,6 +67,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     peak_tflops: dict[str, Figure] = {}
     step_overhead_ms: Figure | None = None
     curves: tuple[Curve, ...] = ()
+    scores: tuple[Literal["latency"], ...] = ()
+    slack: float = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,10 @@ def _faults(profile: HardwareProfile, stem: str) -> list[str]:
         if figure is not None and not 0 < figure.value < float("inf"):
             faults.append(f"{name} is `{figure.value}`, not a positive number")
     faults += [f"peak_tflops has no dtype `{d}`" for d in profile.peak_tflops if d not in BYTES_PER_NUMBER]
+    if not 1 <= profile.slack < float("inf"):
+        faults.append(f"slack is `{profile.slack}`, not a factor of at least 1")
+    if "latency" in profile.scores and not any(c.cached for c in profile.curves):
+        faults.append("scores latency without a cached curve to hold it against")
     for number, curve in enumerate(profile.curves, 1):
         if len(curve.positions) != len(curve.ms) or list(curve.positions) != sorted(set(curve.positions)):
             faults.append(f"curve {number} needs as many ms as positions, these in rising order")

@@ -232,7 +232,7 @@ def first_failure(session: Session, mutant: Mutant) -> Outcome | None:
     """The first check that notices a mutant; None where it survives them all."""
     stage = session.course.stage(mutant.stage)
     files = {stage.file: mutant.source.encode()}
-    for slug in stage.uses:
+    for slug in (*stage.uses, *stage.runs):
         used = session.course.stage(slug)
         files[used.file] = (session.course.solutions / used.file).read_bytes()
     return session.first_failure(submission.of_files("mutant", files), stage)

@@ -22,22 +22,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from grader.outcome import Check, Outcome, Verdict, Visibility
+from grader.timing import Inconclusive
 
 if TYPE_CHECKING:
     import torch
 
     from grader.course import Course, Stage
     from grader.diagnosis import Doctor
+    from grader.hardware import HardwareProfile
     from grader.machine import Machine
+    from grader.steps import Loop
 
 PUBLIC_SEED = b"public"
 SEED_BYTES = 7
 GRADING = pytest.StashKey["Grading"]()
 METRICS = pytest.StashKey[dict[str, Any]]()
-
-
-class Inconclusive(Exception):
-    """Raised by a timing check that was too noisy to judge."""
 
 
 class Grading:
@@ -50,10 +49,13 @@ class Grading:
         student: Callable[[Stage, Machine | None], Any],
         finish: Callable[[], str],
         seed: Callable[[str], int],
+        profile: HardwareProfile,
+        clocked: bool,
         on_planned: Callable[[dict[str, list[Check]]], None],
         on_outcome: Callable[[Stage, Outcome], None],
     ) -> None:
         self.course, self.stages, self.student, self.finish, self.seed = course, stages, student, finish, seed
+        self.profile, self.clocked = profile, clocked
         self.on_planned, self.on_outcome = on_planned, on_outcome
         self.checks: dict[str, tuple[Stage, Check]] = {}
         self.collect_errors: list[str] = []
@@ -75,6 +77,10 @@ class Grading:
             self.collect_errors.append(
                 f"`{report.nodeid}`: {reasons[-1] if reasons else report.longreprtext}"
             )
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if not self.clocked:
+            items[:] = [item for item in items if not _by_the_clock(item)]
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         planned: dict[str, list[Check]] = {stage.slug: [] for stage in self.stages.values()}
@@ -118,6 +124,11 @@ class Grading:
         except (Exception, SystemExit) as error:  # nobody listens; pytest would call it an internal error
             self.failure = error
             item.session.shouldstop = "nobody listens"
+
+
+def _by_the_clock(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("check")
+    return bool(marker and marker.kwargs.get("clock"))
 
 
 def judge(error: BaseException) -> tuple[Verdict, str, str]:
@@ -195,7 +206,7 @@ def seed_number(secret: bytes, submission_digest: str, check_id: str) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "check(weight, category): a graded check")
+    config.addinivalue_line("markers", "check(weight, category, clock): a graded check; clock: by the clock")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -284,10 +295,42 @@ def student(request: pytest.FixtureRequest, oracle: ModuleType) -> Iterator[Any]
 def own_stage1(request: pytest.FixtureRequest, student: Any, oracle: ModuleType) -> Any:
     """The student's own stage 1, which the stage builds on: unless it is right the check is skipped."""
     from grader import claims
+
+    return _own(student, _course(request).stage("stage1").name, partial(claims.stage1_stands, oracle=oracle))
+
+
+@pytest.fixture
+def own_stage2(request: pytest.FixtureRequest, student: Any, oracle: ModuleType) -> Any:
+    """The student's own stage 2, in the same way."""
+    from grader import claims
+
+    return _own(student, _course(request).stage("stage2").name, partial(claims.stage2_stands, oracle=oracle))
+
+
+@pytest.fixture
+def loop(own_stage1: Any, own_stage2: Any) -> Loop:
+    """The student's own loop over their own model."""
+    from grader.steps import Loop
+
+    return Loop(own_stage1, own_stage2)
+
+
+@pytest.fixture
+def profile(request: pytest.FixtureRequest) -> HardwareProfile:
+    """The hardware profile that timings are held against."""
+    from grader import hardware
+
+    grading = request.config.stash.get(GRADING, None)
+    if grading:
+        return grading.profile
+    return hardware.choose(hardware.load_all(_course(request).profiles), hardware.this_machine())[0]
+
+
+def _own(student: Any, name: str, stands: Callable[[Any], None]) -> Any:
+    """Another stage file of the student's; skip unless it is right."""
     from grader.sandbox import worker
     from grader.sandbox.remote import StudentFault
 
-    name = _course(request).stage("stage1").name
     remote = getattr(student, "is_remote", False)
     faults: tuple[type[Exception], ...] = (AssertionError, StudentFault) if remote else (Exception,)
     try:
@@ -296,7 +339,7 @@ def own_stage1(request: pytest.FixtureRequest, student: Any, oracle: ModuleType)
         else:
             file = Path(student.__file__).with_name(f"{name}.py")
             own = sys.modules.get(name) or worker.import_student(file)
-        claims.stage1_stands(own, oracle)
+        stands(own)
     except faults as error:
         if isinstance(error, NotImplementedError) or getattr(error, "verdict", None) is Verdict.TODO:
             raise  # not wrong: still to be written, as is all that builds on it
@@ -316,7 +359,7 @@ def _local_student(request: pytest.FixtureRequest, pretend: Machine | None) -> I
             lack = groundwork.missing(course, stage, {path.name for path in course.exercises.iterdir()})
             if lack:
                 pytest.skip(str(lack))
-            used = groundwork.files(course, stage)
+            used = groundwork.beside(course, stage)
     yield from local_student(file, pretend, used)
 
 

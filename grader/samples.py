@@ -33,7 +33,10 @@ class Hostile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One submission of one stage: what is unusual about it, and the ids of the checks that it must fail."""
+    """One submission of one stage: what is unusual about it, and the ids of the checks that it must fail.
+
+    Those that it `may_fail` are by the clock, and it is near their limit.
+    """
 
     name: str
     kind: str
@@ -43,13 +46,15 @@ class Sample:
     fails: tuple[str, ...]
     files: dict[str, str | bytes]
     hostile: Hostile | None = None
+    may_fail: tuple[str, ...] = ()
 
 
 class _Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One replacement in the solution; `old` occurs in it exactly once."""
+    """One replacement in a solution, the sample's own stage's if `file` is not named; `old` is there once."""
 
     old: str
     new: str
+    file: str = ""
 
 
 class _Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,6 +62,7 @@ class _Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     note: str
     seen: str
     fails: tuple[str, ...] = ()
+    may_fail: tuple[str, ...] = ()
     edit: tuple[_Edit, ...] = ()
     hostile: Hostile | None = None
 
@@ -76,17 +82,20 @@ def load(folder: Path, course: Course) -> Sample:
     if files and stage.file not in files:
         raise CourseError(f"{where}: is about {stage.slug} but has no `{stage.file}`")
     if manifest.edit:
-        text = strip(_read(course.solutions / stage.file, where))
-        files = {stage.file: _apply(text, manifest.edit, where)}
+        edited = dict.fromkeys((stage.file, *(edit.file or stage.file for edit in manifest.edit)))
+        texts = {name: strip(_read(course.solutions / name, where)) for name in edited}
+        for edit in manifest.edit:
+            texts[edit.file or stage.file] = _apply(texts[edit.file or stage.file], edit, where)
+        files = dict(texts)
     if kind == "correct" and manifest.fails:
         raise CourseError(f"{where}: a correct sample fails no check; move it or empty `fails`")
     if (kind == "hostile") != (manifest.hostile is not None):
         raise CourseError(f"{where}: a hostile sample, and no other, has a [hostile] table")
-    for check in manifest.fails:
+    for check in (*manifest.fails, *manifest.may_fail):
         if not check.startswith(f"{stage.slug}."):
             raise CourseError(f"{where}: `{check}` in `fails` is not a check of {stage.slug}")
     told = (manifest.note, manifest.seen, manifest.fails)
-    return Sample(name, kind, stage.slug, *told, files, manifest.hostile)
+    return Sample(name, kind, stage.slug, *told, files, manifest.hostile, manifest.may_fail)
 
 
 def load_all(course: Course, kind: str) -> list[Sample]:
@@ -153,12 +162,10 @@ def _own_files(folder: Path, course: Course, where: str) -> dict[str, str | byte
     return files
 
 
-def _apply(text: str, edits: tuple[_Edit, ...], where: str) -> str:
-    for edit in edits:
-        if text.count(edit.old) != 1:
-            first = next((line.strip() for line in edit.old.splitlines() if line.strip()), "")
-            raise CourseError(
-                f"{where}: the edit of `{first}` must fit the solution once, not {text.count(edit.old)} times"
-            )
-        text = text.replace(edit.old, edit.new)
-    return text
+def _apply(text: str, edit: _Edit, where: str) -> str:
+    if text.count(edit.old) != 1:
+        first = next((line.strip() for line in edit.old.splitlines() if line.strip()), "")
+        raise CourseError(
+            f"{where}: the edit of `{first}` must fit the solution once, not {text.count(edit.old)} times"
+        )
+    return text.replace(edit.old, edit.new)

@@ -60,6 +60,7 @@ class _Run:
     stages: Sequence[Stage]
     on_start: Callable[[Stage, int], None]
     on_outcome: Callable[[Stage, Outcome], None]
+    clocked: bool = True
     planned: dict[str, list[Check]] = field(default_factory=dict)
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
 
@@ -114,15 +115,16 @@ class Session:
         *,
         on_start: Callable[[Stage, int], None] = lambda stage, count: None,
         on_outcome: Callable[[Stage, Outcome], None] = lambda stage, outcome: None,
+        clocked: bool = True,
     ) -> Report:
-        """Run the stages' checks against a submission.
+        """Run the stages' checks against a submission; those by the clock only if it is `clocked`.
 
         Raises SandboxError where the untrusted side fails, CourseError where a stage has no checks;
         KeyboardInterrupt passes.
         """
         begun, started = time.monotonic(), datetime.datetime.now(datetime.UTC)
         machine = machine_info()
-        run = _Run(submission, stages, on_start, on_outcome)
+        run = _Run(submission, stages, on_start, on_outcome, clocked)
         try:
             self._run_pytest(run)
         finally:
@@ -147,8 +149,8 @@ class Session:
         )
 
     def first_failure(self, submission: Submission, stage: Stage) -> Outcome | None:
-        """Run a stage's checks up to the first that does not pass, and return that one."""
-        run = _Run(submission, [stage], lambda stage, count: None, lambda stage, outcome: None)
+        """Run a stage's checks, but for those by the clock, up to the first that does not pass; return it."""
+        run = _Run(submission, [stage], lambda stage, count: None, lambda stage, outcome: None, clocked=False)
         try:
             self._run_pytest(run, "--exitfirst")
         finally:
@@ -177,6 +179,8 @@ class Session:
             student=partial(self._student, run),
             finish=self._finish_check,
             seed=partial(seed_number, self.secret, self._seeded_by(run.submission)),
+            profile=self.profile,
+            clocked=run.clocked,
             on_planned=partial(_plan, run),
             on_outcome=partial(_note, run),
         )
@@ -272,7 +276,9 @@ def _not_carried_forward(stages: Sequence[Stage], results: Sequence[StageResult]
     """Say which stages lose points of their own and none for an earlier stage's faults."""
     notes = []
     for number, (stage, result) in enumerate(zip(stages, results, strict=True)):
-        wrong = [r.slug for r in results[:number] if not r.passed and r.slug not in stage.uses]
+        wrong = [
+            r.slug for r in results[:number] if not r.passed and r.slug not in (*stage.uses, *stage.runs)
+        ]
         if wrong and any(o.verdict.counts_against and o.verdict is not Verdict.TODO for o in result.outcomes):
             notes.append(
                 f"What {stage.slug} loses is its own: it is graded with the grader's model, so that the "

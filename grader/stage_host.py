@@ -47,11 +47,11 @@ class StageHost:
     local: Generator[ModuleType, None, None] | None = None
 
     def __post_init__(self) -> None:
-        """Lay the snapshot: the given model, this stage's file and what it builds on, nothing else."""
+        """Lay the snapshot: the given model, this stage's file, what it builds on or its checks run."""
         snapshot = self.folder / "snapshot"
         if self.course.given.is_file():
             (snapshot / self.course.given.name).write_bytes(self.course.given.read_bytes())
-        for name in (self.stage.file, *groundwork.files(self.course, self.stage)):
+        for name in (self.stage.file, *groundwork.beside(self.course, self.stage)):
             content = self.submission.files.get(name)
             if content is not None:
                 (snapshot / name).write_bytes(content)
@@ -110,7 +110,7 @@ class StageHost:
                 self.host.sweep()
 
     def _in_process(self, pretend: Machine | None) -> ModuleType:
-        self.local = local_student(self.file, pretend, groundwork.files(self.course, self.stage))
+        self.local = local_student(self.file, pretend, groundwork.beside(self.course, self.stage))
         return next(self.local)
 
     def _import_in_check(self, channel: Channel, pretend: Machine | None) -> None:

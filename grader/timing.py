@@ -3,7 +3,7 @@
 Two things are compared by measuring them in turn, A B A B: what slows the machine slows both. A round gives
 one ratio; the median of the ratios comes with a bootstrap interval, and only an interval that lies wholly on
 one side of a limit decides. An interval that holds the limit is narrowed by more rounds, a bounded number of
-times, and then the answer is `inconclusive`. No figure is divided by a slope: a cached step's is about zero.
+them, and then the answer is `inconclusive`. No figure is divided by a slope: a cached step's is about zero.
 """
 
 from __future__ import annotations
@@ -20,10 +20,14 @@ RESAMPLES = 400
 COVERED = 0.95  # of the bootstrap interval
 SEED = 7  # resampling draws the same for the same samples, so that a verdict can be worked out again
 WARMUP = 2
-ROUNDS, TRIES = 7, 4  # rounds a try; after the last try the answer is `inconclusive`
+LEAST_ROUNDS, MOST_ROUNDS, BUDGET_S = 3, 24, 15.0  # and then the answer is `inconclusive`
 
 T = TypeVar("T")
 Arm = Callable[[], float]  # does its work once and says how many seconds that took
+
+
+class Inconclusive(Exception):
+    """What was measured is too noisy to judge."""
 
 
 class Speed(StrEnum):
@@ -46,12 +50,11 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A ratio, what it was held against, and what became of it after `tries`."""
+    """A ratio, what it was held against, and what became of it."""
 
     speed: Speed
     ratio: Estimate
     at_least: float
-    tries: int
 
 
 def timed(call: Callable[[], T], wait: Callable[[], object] | None = None) -> tuple[float, T]:
@@ -65,19 +68,19 @@ def timed(call: Callable[[], T], wait: Callable[[], object] | None = None) -> tu
     return time.perf_counter() - begun, result
 
 
+def one_round(arms: Mapping[str, Arm], *, backwards: bool = False) -> dict[str, float]:
+    """Run every arm once, in turn; return each arm's seconds."""
+    took = {name: arms[name]() for name in (reversed(list(arms)) if backwards else arms)}
+    return {name: took[name] for name in arms}
+
+
 def interleaved(arms: Mapping[str, Arm], rounds: int, *, warmup: int = WARMUP) -> dict[str, list[float]]:
     """Run every arm once a round, in turn, and every other round backwards; return each arm's seconds.
 
     The first `warmup` rounds are dropped. So `seconds["a"][i]` and `seconds["b"][i]` are of the same moment.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in arms}
-    for number in range(warmup + rounds):
-        names = list(arms) if number % 2 == 0 else list(arms)[::-1]
-        for name in names:
-            took = arms[name]()
-            if number >= warmup:
-                seconds[name].append(took)
-    return seconds
+    took = [one_round(arms, backwards=number % 2 == 1) for number in range(warmup + rounds)]
+    return {name: [each[name] for each in took[warmup:]] for name in arms}
 
 
 def estimate(samples: Sequence[float]) -> Estimate:
@@ -100,14 +103,19 @@ def judge(ratio: Estimate, at_least: float) -> Speed:
     return Speed.SLOW if ratio.high < at_least else Speed.INCONCLUSIVE
 
 
-def judged(
-    measure: Callable[[int], Sequence[float]], at_least: float, *, rounds: int = ROUNDS, tries: int = TRIES
-) -> Judged:
-    """Measure ratios, `rounds` at a time, until their median is clearly on one side of `at_least`."""
-    ratios: list[float] = []
-    speed, number = Speed.INCONCLUSIVE, 0
-    while speed is Speed.INCONCLUSIVE and number < tries:
-        ratios += measure(rounds)
-        ratio, number = estimate(ratios), number + 1
+def judged(measure: Callable[[bool], float], at_least: float, budget_s: float = BUDGET_S) -> Judged:
+    """Measure a ratio again and again until the median is clearly on one side of `at_least`.
+
+    `measure(backwards)` runs one round, in the other order every other time. The first round is dropped;
+    after `MOST_ROUNDS`, or `budget_s` seconds, what is not clear is `inconclusive`.
+    """
+    begun = time.monotonic()
+    measure(False)
+    ratios = [measure(number % 2 == 0) for number in range(LEAST_ROUNDS)]
+    while True:
+        ratio = estimate(ratios)
         speed = judge(ratio, at_least)
-    return Judged(speed, ratio, at_least, number)
+        spent = len(ratios) >= MOST_ROUNDS or time.monotonic() - begun > budget_s
+        if speed is not Speed.INCONCLUSIVE or spent:
+            return Judged(speed, ratio, at_least)
+        ratios.append(measure(len(ratios) % 2 == 0))

@@ -13,7 +13,7 @@ import grader
 
 ROOT = Path(grader.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-BESIDE_STUDENT_CODE = {"sandbox.confine", "sandbox.zygote", "sandbox.worker", "sandbox.wire"}
+BESIDE_STUDENT_CODE = {f"sandbox.{name}" for name in ("confine", "zygote", "worker", "wire", "work")}
 VALUES = {
     "errors",
     "course",

@@ -1,5 +1,6 @@
 """The statistics of timing: order, warm-up, intervals, and when to say that nothing can be said."""
 
+import itertools
 import random
 
 import pytest
@@ -50,21 +51,34 @@ def test_only_an_interval_wholly_on_one_side_decides(ratios, speed):
     assert timing.judge(timing.estimate(ratios * 3), 3.0) is speed
 
 
-def test_a_clear_ratio_is_measured_once():
-    found = timing.judged(lambda rounds: [8.0] * rounds, 3.0)
-    assert (found.speed, found.tries) == (Speed.PASS, 1)
+def test_a_clear_ratio_takes_the_least_rounds():
+    found = timing.judged(lambda backwards: 8.0, 3.0)
+    assert (found.speed, found.ratio.samples) == (Speed.PASS, timing.LEAST_ROUNDS)
 
 
-def test_an_unclear_one_is_measured_again_and_then_given_up():
-    draw = random.Random(2)
-    found = timing.judged(lambda rounds: [draw.choice([1.0, 5.0]) for _ in range(rounds)], 3.0, tries=3)
-    assert (found.speed, found.tries, found.ratio.samples) == (Speed.INCONCLUSIVE, 3, 3 * timing.ROUNDS)
+def test_the_first_round_is_dropped_and_the_order_alternates():
+    orders = []
+    values = iter([1.0, 8.0, 8.0, 8.0])
+    found = timing.judged(lambda backwards: orders.append(backwards) or next(values), 3.0)
+    assert (found.speed, orders) == (Speed.PASS, [False, True, False, True])
+
+
+def test_an_unclear_ratio_is_measured_again_and_then_given_up():
+    values = itertools.cycle([1.0, 5.0])
+    found = timing.judged(lambda backwards: next(values), 3.0)
+    assert (found.speed, found.ratio.samples) == (Speed.INCONCLUSIVE, timing.MOST_ROUNDS)
+
+
+def test_time_that_is_spent_ends_it():
+    values = itertools.cycle([1.0, 5.0])
+    found = timing.judged(lambda backwards: next(values), 3.0, budget_s=0.0)
+    assert (found.speed, found.ratio.samples) == (Speed.INCONCLUSIVE, timing.LEAST_ROUNDS)
 
 
 def test_more_rounds_can_make_it_clear():
-    batches = iter([[1.0, 5.0] * 3, [5.0] * 40])
-    found = timing.judged(lambda rounds: next(batches), 3.0)
-    assert (found.speed, found.tries) == (Speed.PASS, 2)
+    values = itertools.chain([9.0, 1.0, 5.0, 5.0], itertools.repeat(5.0))
+    found = timing.judged(lambda backwards: next(values), 3.0)
+    assert (found.speed, found.ratio.samples > timing.LEAST_ROUNDS) == (Speed.PASS, True)
 
 
 def test_the_clock_is_read_after_waiting_on_both_sides():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from grader import expect, probe
+from grader import expect, latency, probe, steps
 
 check = pytest.mark.check
 
@@ -48,3 +48,56 @@ def test_waits_for_mps(student, machine, rng):
     """On Apple's GPU (mps) a step's time runs until the GPU has done its work"""
     machine.prepare("mps", probe.durations(rng, 5))
     expect.seconds(student.timed_steps(machine.step, 5, "mps"), machine)
+
+
+# Is it faster? The student's own loop (stage 2) over their own model (stage 1): a step's work, then its time.
+
+
+@check(weight=1, category="what each step feeds")
+def test_own_loop_feeds_one_position_a_step(own_stage2, oracle, rng):
+    """Your own loop shows a model the prompt once, and after it one position a step"""
+    spy, idx, _ = probe.story(oracle, rng, sizes=(1, 7, 9))
+    own_stage2.generate_cache(spy, idx, 9)
+    for i, T in enumerate(spy.fed[1:], start=2):
+        expect.that(T == 1, f"call {i} fed {T} positions, not 1: nothing is saved")
+
+
+@check(weight=1, category="the work of a step")
+def test_work_of_a_step(loop, oracle, rng, metrics):
+    """A step multiplies what one position needs, and not what the whole text does"""
+    step = steps.step_work(loop, oracle, rng, steps.LEAST_HEADS, steps.LONG)
+    if step:
+        steps.flops(step, metrics)
+
+
+@check(weight=1, category="what a step copies")
+def test_copies_of_a_step(loop, oracle, rng, metrics):
+    """A step copies the cache once, as torch.cat does, and not again and again"""
+    step = steps.step_work(loop, oracle, rng, steps.LEAST_HEADS, steps.LONG)
+    if step:
+        steps.copies(step, metrics)
+
+
+@check(weight=1, category="loops in Python")
+def test_no_loop_over_heads_or_positions(loop, oracle, rng, metrics):
+    """A step takes as many operations for many heads, and for a long text, as for few and a short one"""
+    few = steps.step_work(loop, oracle, rng, steps.LEAST_HEADS, steps.SHORT)
+    heads = steps.step_work(loop, oracle, rng, steps.MOST_HEADS, steps.SHORT)
+    long = steps.step_work(loop, oracle, rng, steps.LEAST_HEADS, steps.LONG)
+    if few and heads and long:
+        steps.operations(few, heads, "heads", metrics)
+        steps.operations(few, long, "cached positions", metrics)
+
+
+@check(weight=3, category="the time of a step", clock=True)
+def test_faster_than_uncached(loop, small, rng, profile, metrics):
+    """After a long text your loop is several times as fast as the uncached one"""
+    race = latency.Race(loop, small, rng)
+    latency.faster(race, metrics)
+    latency.as_profiled(race, profile, metrics)
+
+
+@check(weight=2, category="the time of a step", clock=True)
+def test_time_grows_less_than_uncached(loop, small, rng, metrics):
+    """With a longer text your loop's time grows much less than the uncached one's"""
+    latency.flatter(latency.Race(loop, small, rng), metrics)

@@ -29,6 +29,7 @@ OBJECT_BYTES = 1000  # what a tensor or container takes here besides its content
 MAX_CALLBACK_BYTES = 16 << 20
 MAX_IDS = 8192  # fed to a model of the grader's in one call; no exercise needs a tenth of it
 INNERMOST = re.compile(r"[a-z0-9_]{1,60}\.py:\d{1,7}\b")
+WORK = {"operations", "flops", "copied_bytes"}  # what is counted of a call
 TOO_MUCH = {
     "memory": "together with the processes that it started it took too much memory",
     "processes": "it started too many processes",
@@ -108,14 +109,17 @@ class Channel:
         self.request({"op": "open", "file": path, "fakes": named})
         self.opening, self.deadline = False, time.monotonic() + self.check_s
 
-    def call(self, target: int, attr: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(
+        self, target: int, attr: str, args: tuple[Any, ...], kwargs: dict[str, Any], how: str = "whole"
+    ) -> Any:
         """Call a function, method or object of the student's; returns its decoded result.
 
-        Raises StudentFault; whatever a callback of ours raises as AssertionError passes through.
+        `how` it is answered: with the `whole` result, its `first` item (a cache stays where it is), or that
+        and the work, as a `count`. Raises StudentFault; whatever a callback of ours raises as AssertionError
+        passes through.
         """
-        return self.request(
-            {"op": "call", "target": target, "attr": attr, "args": list(args), "kwargs": kwargs},
-        )
+        message = {"op": "call", "target": target, "attr": attr, "args": list(args), "kwargs": kwargs}
+        return self.request(message | {how: True})
 
     def request(self, message: dict[str, Any]) -> Any:
         """Send a request, answer callbacks until its reply arrives."""
@@ -310,6 +314,10 @@ def _is_shape(name: object, shape: object) -> bool:
     return type(name) is str and type(shape) is list and all(type(n) is int for n in shape)
 
 
+def _is_tally(tally: object) -> bool:
+    return type(tally) is dict and set(tally) == WORK and all(type(n) is int for n in tally.values())
+
+
 class RemoteObject:
     """A thing in the student's process: call it, call its methods; its type's name is `type_name`."""
 
@@ -326,6 +334,20 @@ class RemoteObject:
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *args, **kwargs: self._channel.call(self._handle, name, args, kwargs)
+
+    def first(self, name: str, *args: Any) -> Any:
+        """Call a method; of the pair that it returns only the first is sent."""
+        return self._channel.call(self._handle, name, args, {}, "first")
+
+    def counted(self, name: str, *args: Any) -> tuple[Any, dict[str, int] | None]:
+        """Call a method; returns the first item of its result, and its work as counted beside student code.
+
+        None for the work of what can't be counted. Raises StudentFault where the answer is no such pair.
+        """
+        pair = self._channel.call(self._handle, name, args, {}, "count")
+        if type(pair) is not list or len(pair) != 2 or not (pair[1] is None or _is_tally(pair[1])):
+            raise StudentFault.of(Verdict.PROTOCOL, f"`{self._channel.file}`: no readable count of work")
+        return pair[0], pair[1]
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the module's parameters, as it says.

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from grader.errors import ProtocolError
-from grader.sandbox import wire
+from grader.sandbox import wire, work
 
 MODULE = 0
 TRACEBACK_FRAMES = 8
@@ -96,8 +96,11 @@ class Worker:
                 value = {name: list(p.shape) for name, p in module.named_parameters()}
             elif message["op"] == "module":
                 value = self._beside(message["name"])
+            elif message.get("count"):
+                value = self._counted(message)
             else:
                 value = self._call(message)
+                value = _first(value) if message.get("first") else value
             return {"op": "return", "n": number, "value": value}
         except _Refused as refusal:
             return {"op": "raise", "n": number, "value": refusal.error}
@@ -112,7 +115,18 @@ class Worker:
 
     def _beside(self, name: str) -> ModuleType:
         """Find another stage file of the student's, as this one has imported it or would import it."""
-        return sys.modules.get(name) or import_student(self.folder / f"{name}.py")
+        file = self.folder / f"{name}.py"
+        if not file.is_file():
+            raise FileNotFoundError(f"`{file.name}` is not there")
+        return sys.modules.get(name) or import_student(file)
+
+    def _counted(self, message: dict[str, Any]) -> list[Any]:
+        """Return the first item of a call's result, and its work; None for what can't be counted."""
+        try:
+            value, tally = work.counted(lambda: self._call(message))
+        except Exception:  # some of torch, flex_attention for one, does not run while it is counted
+            return [_first(self._call(message)), None]
+        return [_first(value), tally]
 
     def restore(self) -> None:
         """Undo what a check did to a process that serves the next one too (`process` level)."""
@@ -230,6 +244,10 @@ class Worker:
             known = {kind.__name__: kind for kind in kinds}
             raise known.get(reply["type"], RuntimeError)(reply["text"])
         return reply["value"]
+
+
+def _first(value: Any) -> Any:
+    return value[0] if isinstance(value, list | tuple) and value else value
 
 
 class _Refused(Exception):

@@ -1,0 +1,60 @@
+"""Count a call's work as torch does it: operations, FLOPs, bytes copied.
+
+It runs beside student code and can be tampered with by it; what it says is held against the grader's own
+clock. Views are no work: an operation counts where its result is new, or written in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+# The operations whose result is a copy of what they are given.
+_NAMES = "cat stack clone copy_ _to_copy constant_pad_nd repeat index_select gather index_copy slice_scatter"
+COPIES = frozenset(getattr(torch.ops.aten, name) for name in _NAMES.split())
+
+
+class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations = self.flops = self.copied_bytes = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **kwargs or {})
+        returns = func._schema.returns
+        if any(r.alias_info is not None and not r.alias_info.is_write for r in returns):
+            return out
+        self.operations += 1
+        packet = func.overloadpacket
+        if packet in flop_registry:
+            self.flops += int(flop_registry[packet](*args, **kwargs or {}, out_val=out))
+        if packet in COPIES:
+            self.copied_bytes += sum(t.nbytes for t in _tensors(out))
+        return out
+
+
+def counted(call: Callable[[], Any]) -> tuple[Any, dict[str, int]]:
+    """Return what the call returns, and its work by name.
+
+    `scaled_dot_product_attention` is done by plain products meanwhile: its fused kernel has no formula.
+    """
+    math: AbstractContextManager[Any] = sdpa_kernel(SDPBackend.MATH)
+    with math, Work() as work:
+        value = call()
+    return value, {"operations": work.operations, "flops": work.flops, "copied_bytes": work.copied_bytes}
+
+
+def _tensors(value: Any) -> Sequence[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    return [t for t in value if isinstance(t, torch.Tensor)] if isinstance(value, list | tuple) else ()
