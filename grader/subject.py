@@ -10,7 +10,7 @@ import hashlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,18 +238,19 @@ def _with_weights_of(oracle: Any, stage1: ModuleType) -> Any:
     mine = _named(stage1, "stage1", "GPT")(oracle.cfg)
     missing = mine.load_state_dict(oracle.state_dict(), strict=False).missing_keys
     if lacking := sorted(set(missing) & {name for name, _ in mine.named_parameters()}):
-        raise _wrong("stage1", f"its GPT has a parameter `{lacking[0]}` that gpt2.py has not")
+        raise _wrong(stage1, "stage1", f"has a parameter `{lacking[0]}` that gpt2.py has not")
     return mine
 
 
 def _named(module: ModuleType, slug: str, name: str) -> Any:
     if not hasattr(module, name):
-        raise _wrong(slug, f"`{Path(str(module.__file__)).name}` has no `{name}`")
+        raise _wrong(module, slug, f"has no `{name}`")
     return getattr(module, name)
 
 
-def _wrong(slug: str, what: str) -> SubmissionError:
-    return SubmissionError(f"measuring needs {slug}, and {what}; `grade {slug}` says more")
+def _wrong(module: ModuleType, slug: str, what: str) -> SubmissionError:
+    file = Path(str(module.__file__)).name
+    return SubmissionError(f"measuring needs {slug}, and `{file}` {what}; `grade {slug}` says more")
 
 
 @torch.no_grad()
@@ -259,25 +260,45 @@ def _try(student: Student) -> None:
     Raises SubmissionError for an answer of the wrong form; whether it is the right one, the checks say.
     """
     idx = torch.zeros(1, 3, dtype=torch.int64, device=student.device)
-    answer = student.model(idx, None)
-    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], torch.Tensor)):
-        raise _wrong("stage1", "its GPT does not return (logits, presents)")
-    logits, past = student.model(idx[:, :1], answer[1])
-    if logits.shape != (1, 1, student.shape.vocab_size) or past[0][0].shape[2] != 4:
-        raise _wrong(
-            "stage1", "one token on a past of 3 must give logits (1, 1, V) and a cache of 4 positions"
+    past: Any = []
+
+    def model() -> bool:
+        _, three = student.cached(idx, None)
+        logits, four = student.cached(idx[:, :1], three)
+        past.extend(four)
+        return logits.shape == (1, 1, student.shape.vocab_size) and student.positions(four) == 4
+
+    def loop() -> bool:
+        tokens, after = student.write(idx, 2, cached=True)
+        same: object = student.first_mismatch(tokens, tokens)
+        return tokens.shape == (1, 5) and after is not None and same is None
+
+    def clock() -> bool:
+        seconds = _named(student.stages["stage3"], "stage3", "timed_steps")(lambda: None, 2, student.device)
+        return (
+            isinstance(seconds, list)
+            and len(seconds) == 2
+            and all(isinstance(s, float | int) for s in seconds)
         )
-    generate = _named(student.stages["stage2"], "stage2", "generate_cache")
-    answer = generate(student.model, idx, 2)
-    if not (isinstance(answer, tuple) and len(answer) == 2 and answer[0].shape == (1, 5)):
-        raise _wrong("stage2", "`generate_cache` does not return (tokens (B, P0 + n_new), past)")
-    _named(student.stages["stage2"], "stage2", "first_mismatch")(answer[0], answer[0])
-    seconds = _named(student.stages["stage3"], "stage3", "timed_steps")(lambda: None, 2, student.device)
-    if not (isinstance(seconds, list) and len(seconds) == 2):
-        raise _wrong("stage3", "`timed_steps` does not return a list of n_new floats")
-    for name, value in (
-        ("cache_bytes", _named(student.stages["stage4"], "stage4", "cache_bytes")(past)),
-        ("kv_bytes_per_token", _named(student.stages["stage4"], "stage4", "kv_bytes_per_token")(2, 3, 5, 4)),
-    ):
-        if type(value) is not int:
-            raise _wrong("stage4", f"`{name}` gives `{value!r:.40}`, not an int")
+
+    def counts() -> bool:
+        names = ("cache_bytes", "kv_bytes_per_token")
+        of_past, of_token = (_named(student.stages["stage4"], "stage4", name) for name in names)
+        return type(of_past(past)) is int and type(of_token(2, 3, 5, 4)) is int
+
+    for name in ("generate_cache", "first_mismatch"):
+        _named(student.stages["stage2"], "stage2", name)
+    for slug, attempt in {"stage1": model, "stage2": loop, "stage3": clock, "stage4": counts}.items():
+        if not _holds(attempt, student.stages[slug]):
+            raise _wrong(student.stages[slug], slug, "answers in another form than its docstrings say")
+
+
+def _holds(attempt: Callable[[], bool], module: ModuleType) -> bool:
+    """Whether an answer has its form; one that can't even be taken apart has not."""
+    try:
+        return attempt()
+    except (TypeError, ValueError, AttributeError, IndexError) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        if any(frame.filename == module.__file__ for frame in frames):
+            raise
+        return False
