@@ -137,10 +137,10 @@ def load(course: Course, source: Path, model: str, device: torch.device, dtype: 
     """
     files = _files(course, source)
     given = _given(course.given)
-    stages = {slug: _imported(path, slug) for slug, path in files.items()}
+    stages = {slug: imported(path, slug) for slug, path in files.items()}
     oracle = weights(given, model, course.exercises / "small")
     with blamed(files):
-        mine = _with_weights_of(oracle, stages["stage1"])
+        mine = with_weights_of(oracle, stages["stage1"])
         oracle, mine = (m.to(device=device, dtype=dtype).eval().requires_grad_(False) for m in (oracle, mine))
         cfg = oracle.cfg
         shape = Shape(cfg.n_layer, cfg.n_head, cfg.head_dim, cfg.block_size, cfg.vocab_size)
@@ -204,7 +204,7 @@ def _given(path: Path) -> ModuleType:
     return loaded if loaded is not None and loaded.__file__ == str(path) else _executed(path)
 
 
-def _imported(path: Path, slug: str) -> ModuleType:
+def imported(path: Path, slug: str) -> ModuleType:
     """Import a stage file; whatever goes wrong is its own."""
     if not path.is_file():
         raise SubmissionError(f"measuring needs {slug}: `{path}` is not there")
@@ -233,7 +233,7 @@ def _fault(slug: str, path: Path, error: BaseException, line: int | None) -> Sub
     return SubmissionError(f"measuring needs {slug}, and {place} raised {said}; `grade {slug}` says more")
 
 
-def _with_weights_of(oracle: Any, stage1: ModuleType) -> Any:
+def with_weights_of(oracle: Any, stage1: ModuleType) -> Any:
     """The student's model with the oracle's weights; tied or untied, with buffers of its own or without."""
     mine = _named(stage1, "stage1", "GPT")(oracle.cfg)
     missing = mine.load_state_dict(oracle.state_dict(), strict=False).missing_keys
