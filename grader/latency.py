@@ -7,7 +7,7 @@ must have written the model's own text, after a prompt that was never seen befor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,7 @@ class Race:
     small: Any
     rng: Generator
     model: Any = None
+    seconds: list[float] = field(default_factory=list)  # a token, after the longest prompt
 
     def __post_init__(self) -> None:
         self.model = self.loop.model(self.small)
@@ -58,6 +59,8 @@ class Race:
         expect.that(
             self._follows(tokens, P), "while it was timed, the loop did not write the model's own text"
         )
+        if PROMPTS[-1] == P:
+            self.seconds.append(seconds / n_new)
         return seconds
 
     def uncached_s(self, P: int, n_new: int) -> float:

@@ -13,9 +13,9 @@ from typing import Any
 from grader import groundwork
 from grader.course import Course, Stage
 from grader.errors import ProtocolError, SandboxError
+from grader.fixtures import local_student
 from grader.machine import Machine
 from grader.outcome import Verdict
-from grader.pytest_plugin import local_student
 from grader.sandbox import folder as folders
 from grader.sandbox.host import Host, Launcher, Place
 from grader.sandbox.remote import Channel, RemoteModule, StudentFault, crash_fault, fault_from, import_timeout

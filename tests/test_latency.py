@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from grader import course, latency, steps, timing
+from grader.fixtures import imported, local_student
 from grader.hardware import Curve, HardwareProfile
-from grader.pytest_plugin import _imported, local_student
+from grader.pytest_plugin import Replay
 from grader.sandbox import work
 
 COURSE = course.find(Path(__file__).parent)
@@ -18,7 +19,7 @@ PROFILE = HardwareProfile("here", "this one", "measured", curves=(CURVE,), score
 
 @pytest.fixture(scope="module")
 def oracle():
-    return _imported(COURSE.given)
+    return imported(COURSE.given)
 
 
 @pytest.fixture
@@ -162,3 +163,12 @@ def test_milliseconds_against_the_curve(ms, fits):
     else:
         with pytest.raises(AssertionError, match="on `here` it should take 1 ms"):
             latency.as_profiled(course_race, PROFILE, metrics)
+
+
+@pytest.mark.benchmark(timer=(REPLAYED := Replay()))
+def test_pytest_benchmark_can_carry_what_was_measured(benchmark):
+    REPLAYED.seconds = [0.25, 0.5, 0.75]
+    benchmark.pedantic(int, rounds=3)
+    if benchmark.enabled:
+        assert benchmark.stats.stats.data == [0.25, 0.5, 0.75]
+    assert not benchmark.enabled or REPLAYED.seconds == []

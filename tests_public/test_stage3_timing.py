@@ -90,14 +90,13 @@ def test_no_loop_over_heads_or_positions(loop, oracle, rng, metrics):
 
 
 @check(weight=3, category="the time of a step", clock=True)
-def test_faster_than_uncached(loop, small, rng, profile, metrics):
+def test_faster_than_uncached(race, profile, metrics):
     """After a long text your loop is several times as fast as the uncached one"""
-    race = latency.Race(loop, small, rng)
     latency.faster(race, metrics)
     latency.as_profiled(race, profile, metrics)
 
 
 @check(weight=2, category="the time of a step", clock=True)
-def test_time_grows_less_than_uncached(loop, small, rng, metrics):
+def test_time_grows_less_than_uncached(race, metrics):
     """With a longer text your loop's time grows much less than the uncached one's"""
-    latency.flatter(latency.Race(loop, small, rng), metrics)
+    latency.flatter(race, metrics)
