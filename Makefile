@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+JOBS ?= 2
 INSTALLED := $(VENV)/.installed
 
 .PHONY: demo test lint format bench setup clean
@@ -19,7 +20,7 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/grade dev check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
