@@ -63,7 +63,7 @@ def test_a_folder_without_tables_is_empty(tmp_path: Path) -> None:
 
 
 def test_further_columns_another_order_a_bom_and_crlf_are_fine(tmp_path: Path) -> None:
-    text = "note,sampled,seconds,n_new,mode,model\r\nhello,no,12.5,1000,cached,gpt2\r\n"
+    text = "sampled,note,seconds,n_new,mode,model\r\nno,hello,12.5,1000,cached,gpt2\r\n"
     (tmp_path / "total.csv").write_bytes(text.encode("utf-8-sig"))
     assert tables.load(tmp_path).total == tables.parse(GOOD, "total.csv", Total)
 

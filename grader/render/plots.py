@@ -57,10 +57,10 @@ class Plot:
     figure: Figure
 
     def svg(self) -> str:
-        """The figure as SVG, the same bytes for the same tables."""
+        """The figure as SVG, the same bytes for the same tables: `plain` takes the date out."""
         text = io.StringIO()
         with _style():
-            self.figure.savefig(text, format="svg", metadata={"Date": None})
+            self.figure.savefig(text, format="svg")
         return plain_svg.plain(text.getvalue(), self.name, self.title)
 
     def png(self) -> bytes:
