@@ -17,6 +17,7 @@ from grader.subject import SEED, Subject
 POSITIONS = (1, 100, 250, 500, 1000)
 CONTEXTS = (64, 128, 256, 512, 1024)
 BATCHES = (1, 4, 16)
+NEAR = 0.05  # of a position: so near, steps take the same
 BATCH_AT = 128  # positions in each text of a batch
 CLOCKED = 20
 PROMPT_TEXT = b"Good morrow,"  # twelve bytes, as the lesson's prompt has twelve tokens
@@ -45,17 +46,24 @@ class Bench:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The positions at which steps are measured: those that fit, and the last of the whole text."""
+        """The positions at which steps are measured: those that fit, and the last one unless it is near."""
         fitting = {p for p in POSITIONS if p <= self.subject.shape.context}
-        return tuple(sorted(fitting | {self.settings.prompt + self.settings.n_new - 1}))
+        near = any(abs(p - self.last) <= NEAR * self.last for p in fitting)
+        return tuple(sorted(fitting if near else fitting | {self.last}))
+
+    @property
+    def last(self) -> int:
+        """How many positions the last step of the whole text has."""
+        return self.settings.prompt + self.settings.n_new - 1
 
     def tasks(self) -> list[Task]:
         """What can be measured with any model."""
-        last = self.sizes[-1]
-        found = [Task("memory", "the cache's bytes", last, lambda so_far: self.memory())]
+        found = [Task("memory", "the cache's bytes", 5000, lambda so_far: self.memory())]
         for p in self.sizes:
-            found.append(Task(f"latency {p}", f"a step at position {p:,}", 20 + 10 * p, _of(self.latency, p)))
-        write = 100.0 * self.settings.n_new / 10
+            found.append(
+                Task(f"latency {p}", f"a step at position {p:,}", 2000 + 10 * p, _of(self.latency, p))
+            )
+        write = 10.0 * self.settings.n_new
         found.append(Task("cached", "the whole text, with the cache", write, lambda so_far: self.cached()))
         found.append(Task("uncached", "the whole text, without a cache", 3 * write, self.uncached))
         return found
@@ -67,10 +75,10 @@ class Bench:
         for n in CONTEXTS[:: 2 if quick else 1]:
             if n <= context:
                 found.append(
-                    Task(f"work {n}", f"arithmetic at {n:,} positions", 20 + 10 * n, _of(self.work, n))
+                    Task(f"work {n}", f"arithmetic at {n:,} positions", 2000 + 10 * n, _of(self.work, n))
                 )
         for p in self.sizes[:: 3 if quick else 1]:
-            found.append(Task(f"cat {p}", f"copying at position {p:,}", 300, _of(self.cat, p)))
+            found.append(Task(f"cat {p}", f"copying at position {p:,}", 2000, _of(self.cat, p)))
         found.append(Task("batch", "sixteen texts at once", 4000, lambda so_far: self.batch()))
         return found
 
@@ -81,7 +89,7 @@ class Bench:
         return Record(f"latency {position}", {"latency": decoding.latency_rows(named, position, found)})
 
     def memory(self) -> Record:
-        rows = decoding.memory(self.subject, self.text, self.sizes)
+        rows = decoding.memory(self.subject, self.text, sorted({*self.sizes, self.last}))
         return Record("memory", {"memory": tuple({**self._named(), **row} for row in rows)})
 
     def cached(self) -> Record:
