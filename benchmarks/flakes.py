@@ -2,8 +2,8 @@
 
     python benchmarks/flakes.py --runs 20 --busy 2
 
-A right solution must pass every check in every run, whatever its seed and however loaded the machine is; a check
-by the clock may also be `inconclusive`, which is counted apart.
+A right solution must pass every check in every run, whatever its seed and however loaded the machine is; a
+check by the clock may also be `inconclusive`, which is counted apart.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ class Hostile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Sample:
     """One submission of one stage: what is unusual about it, and the ids of the checks that it must fail.
 
-    Those that it `may_fail` are by the clock, and it is near their limit.
+    Those that it `may_fail` are by the clock, and it is near their limit. `diagnoses` names the known bugs that
+    a report on it must name, and no other.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Sample:
     files: dict[str, str | bytes]
     hostile: Hostile | None = None
     may_fail: tuple[str, ...] = ()
+    diagnoses: tuple[str, ...] = ()
 
 
 class _Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,6 +65,7 @@ class _Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seen: str
     fails: tuple[str, ...] = ()
     may_fail: tuple[str, ...] = ()
+    diagnoses: tuple[str, ...] = ()
     edit: tuple[_Edit, ...] = ()
     hostile: Hostile | None = None
 
@@ -95,7 +98,8 @@ def load(folder: Path, course: Course) -> Sample:
         if not check.startswith(f"{stage.slug}."):
             raise CourseError(f"{where}: `{check}` in `fails` is not a check of {stage.slug}")
     told = (manifest.note, manifest.seen, manifest.fails)
-    return Sample(name, kind, stage.slug, *told, files, manifest.hostile, manifest.may_fail)
+    more = (manifest.hostile, manifest.may_fail, manifest.diagnoses)
+    return Sample(name, kind, stage.slug, *told, files, *more)
 
 
 def load_all(course: Course, kind: str) -> list[Sample]:

@@ -54,6 +54,13 @@ def failed_checks(report: Report) -> set[str]:
     return {o.check.id for s in report.stages for o in s.outcomes if o.verdict is not Verdict.PASS}
 
 
+def diagnoses(report: Report) -> set[str]:
+    """Names of the known bugs that a report's messages name."""
+    return {
+        str(o.metrics["diagnosis"]) for s in report.stages for o in s.outcomes if "diagnosis" in o.metrics
+    }
+
+
 def judge_sample(sample: Sample, report: Report) -> Iterator[str]:
     """Say where a sample's report is not what it declares."""
     name = f"sample `{sample.kind}/{sample.name}`"
@@ -64,6 +71,11 @@ def judge_sample(sample: Sample, report: Report) -> Iterator[str]:
         yield f"{name}: fails `{check_id}`, which it does not declare"
     for check_id in sorted(set(sample.fails) - failed):
         yield f"{name}: passes `{check_id}`, which it declares to fail"
+    claimed = diagnoses(report)
+    for bug in sorted(claimed - set(sample.diagnoses)):
+        yield f"{name}: is taken for the known bug `{bug}`, which it does not declare"
+    for bug in sorted(set(sample.diagnoses) - claimed):
+        yield f"{name}: is not recognised as the known bug `{bug}`, which it declares"
     if sample.kind == "wrong" and not sample.fails:
         yield f"{name}: declares no check to fail"
 
