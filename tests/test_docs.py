@@ -111,7 +111,7 @@ def test_every_option_of_a_grade_command_exists(page: Path) -> None:
             if not match:
                 continue
             command = cli.get_command(context, match[2])
-            if isinstance(command, click.Group):
+            if isinstance(command, click.Group) and (match[3] or not command.invoke_without_command):
                 command = command.get_command(context, match[3])
             assert command is not None, line
             known = {o for p in [*command.params, *cli.params] for o in (*p.opts, *p.secondary_opts)}
