@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -147,9 +148,20 @@ def _profile(
         raise Mistake(f"no hardware profile `{wanted}`: there are {', '.join(profiles)}")
     if name not in profiles:
         return None, ("no hardware profile is known for these tables: no roofline; --profile names one",)
-    if profiles[name].bandwidth_gb_s is None:
-        return profiles[name], (f"profile `{name}` has no bandwidth: no roofline",)
-    return profiles[name], ()
+    return profiles[name], tuple(_lacking(profiles[name], found))
+
+
+def _lacking(profile: HardwareProfile, found: Tables) -> Iterator[str]:
+    """Why something of the profile, or all of it, is not drawn over the steps."""
+    devices = {step.device.partition(":")[0] for step in found.latency}
+    if found.latency and profile.match.device not in devices:
+        timed = ", ".join(sorted(devices))
+        yield f"profile `{profile.name}` is of a {profile.match.device}, the steps of a {timed}: it is not drawn"
+    elif profile.bandwidth_gb_s is None:
+        yield f"profile `{profile.name}` has no bandwidth: no roofline"
+    for model in dict.fromkeys(step.model for step in found.latency):
+        if memory.known(model) is None:
+            yield f"the sizes of model `{model}` are not in `models.toml`: no roofline"
 
 
 def _draw(folder: Path, found: Tables, profile: HardwareProfile | None) -> tuple[Path, ...]:

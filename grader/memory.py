@@ -159,6 +159,11 @@ def find(name: str) -> Shape:
     raise ValueError(f"no model `{name}`: {guess}`grade memory --model list` names all")
 
 
+def known(measured: str) -> Shape | None:
+    """The shape of a model that was measured, if it is known; random weights change no shape."""
+    return shapes().get(measured.removesuffix("-random"))
+
+
 def tokens(text: str) -> int:
     """`8192`, `8k` and `1m` as tokens.
 

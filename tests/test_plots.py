@@ -302,7 +302,15 @@ def test_a_profile_can_be_asked_for(results: Path) -> None:
     result = grade_plot(results, "--profile", "mac-m4pro-cpu")
     assert result.exit_code == 0
     assert "no roofline" not in result.stderr
+    assert "not in `models.toml`" not in result.stderr
+    assert "it is not drawn" not in result.stderr
     assert "no bandwidth: no roofline" in grade_plot(results, "--profile", "generic-cpu").stderr
+
+
+def test_what_is_not_drawn_of_a_profile_is_said(results: Path) -> None:
+    assert "is of a cuda, the steps of a cpu" in grade_plot(results, "--profile", "dgx-spark-gb10").stderr
+    (results / "latency.csv").write_text(LATENCY.replace("small", "mine"), encoding="utf-8")
+    assert "the sizes of model `mine`" in grade_plot(results, "--profile", "mac-m4pro-cpu").stderr
 
 
 @pytest.mark.parametrize(

@@ -171,11 +171,10 @@ def _measured(axes: Axes, steps: Sequence[Step], label: str) -> None:
 
 def _expected(axes: Axes, profile: HardwareProfile, model: str, dtype: str, span: tuple[int, int]) -> None:
     """What the profile says of this model: others' measurements, and the roofline over these positions."""
-    known = model.removesuffix("-random")  # its weights are random, its shape is not
+    shape = memory.known(model)
     for curve in profile.curves:
-        if (curve.model, curve.dtype) == (known, dtype):
+        if (curve.model, curve.dtype) == (shape.name if shape else model, dtype):
             _reference(axes, curve, profile.name)
-    shape = memory.shapes().get(known)
     line = roofline.under(profile, shape, dtype) if shape else None
     if line is None:
         return
