@@ -155,8 +155,8 @@ def _lacking(profile: HardwareProfile, found: Tables) -> Iterator[str]:
     """Why something of the profile, or all of it, is not drawn over the steps."""
     devices = {step.device.partition(":")[0] for step in found.latency}
     if found.latency and profile.match.device not in devices:
-        timed = ", ".join(sorted(devices))
-        yield f"profile `{profile.name}` is of a {profile.match.device}, the steps of a {timed}: it is not drawn"
+        theirs, ours = profile.match.device, ", ".join(sorted(devices))
+        yield f"profile `{profile.name}` is of a {theirs}, the steps of a {ours}: it is not drawn"
     elif profile.bandwidth_gb_s is None:
         yield f"profile `{profile.name}` has no bandwidth: no roofline"
     for model in dict.fromkeys(step.model for step in found.latency):
