@@ -22,6 +22,7 @@ MAX_UNPACKED_BYTES = 64 << 20
 MAX_MEMBERS = 20_000
 PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ZIP_ENTRY = b"PK\x01\x02"  # begins each member's entry in a zip's table
+ENCRYPTED = 0x1  # of a member's flags
 GZIP = b"\x1f\x8b"
 BLOCK = 512
 TAR_FILE = (b"0", b"\0")
@@ -48,7 +49,12 @@ def members(data: bytes) -> list[Member]:
             data = file.read(MAX_UNPACKED_BYTES + 1)
     if len(data) > MAX_UNPACKED_BYTES:
         raise SubmissionError(f"more than {MAX_UNPACKED_BYTES} bytes unpacked")
-    return list(_tar_members(data))
+    try:
+        return list(_tar_members(data))
+    except (ValueError, EOFError) as error:
+        raise SubmissionError(
+            f"this is neither a zip nor a tar archive, whatever its name: {error}"
+        ) from error
 
 
 def _zip_members(archive: zipfile.ZipFile) -> list[Member]:
@@ -59,6 +65,8 @@ def _zip_members(archive: zipfile.ZipFile) -> list[Member]:
 
 
 def _unzipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> bytes:
+    if info.flag_bits & ENCRYPTED:
+        raise SubmissionError("it is locked with a password; pack it without one")
     if info.compress_type not in PLAIN:
         raise SubmissionError("it is packed in an unusual way; pack it with deflate, as everybody does")
     with archive.open(info) as file:

@@ -35,8 +35,8 @@ class Hostile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Sample:
     """One submission of one stage: what is unusual about it, and the ids of the checks that it must fail.
 
-    Those that it `may_fail` are by the clock, and it is near their limit. `diagnoses` names the known bugs that
-    a report on it must name, and no other.
+    Those that it `may_fail` are by the clock, and it is near their limit. `diagnoses` are the known bugs
+    that a report on it must name, and no other.
     """
 
     name: str

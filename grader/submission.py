@@ -22,6 +22,7 @@ from grader.report import SubmissionInfo
 EXERCISES = "exercises"
 MAX_FILE_BYTES = 1 << 20
 JUNK = {"__MACOSX", "__pycache__", ".git", ".venv", "venv", "node_modules", ".ipynb_checkpoints"}
+LISTED = 1000  # entries of a folder that are looked at to say what it holds instead
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
 
 
@@ -101,7 +102,13 @@ def _from_folder(root: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[s
             found[name] = _read(path)
         if found or notes:
             return found, notes
-    return {}, notes
+    return {}, [*notes, *_looks_like(sorted(p.name for p in itertools.islice(root.iterdir(), LISTED)))]
+
+
+def _looks_like(names: list[str]) -> list[str]:
+    """Say which Python files there are, where none has a stage file's name."""
+    python = [f"`{ascii(name)[1:-1][:60]}`" for name in names if name.endswith(".py")]
+    return [f"there is {', '.join(python[:3])}; a stage file must have just its own name"] if python else []
 
 
 def _only_folder(root: Path) -> list[Path]:
@@ -171,4 +178,4 @@ def _choose(names: list[str], wanted: set[str]) -> tuple[dict[str, str], list[st
         found = {p[-1]: name for p, name in clean if p[:-1] == wrapping and p[-1] in wanted}
         if found:
             return found, notes
-    return {}, notes
+    return {}, [*notes, *_looks_like([parts[-1] for parts, _ in clean])]

@@ -43,6 +43,14 @@ def zipped(*members: tuple[str | zipfile.ZipInfo, bytes], method: int = zipfile.
     return buffer.getvalue()
 
 
+def locked(packed: bytes) -> bytes:
+    """The same zip file, its one member marked as encrypted where it stands and in the table."""
+    marked = bytearray(packed)
+    marked[6] |= 1
+    marked[packed.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(marked)
+
+
 def tarred(*members: tuple[str, bytes], **special: bytes) -> bytes:
     """A gzipped tar file of plain members, and of `special` ones that lead to `/etc/passwd`."""
     buffer = io.BytesIO()
@@ -90,6 +98,10 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "zip: absolute": ("a.zip", lambda: zipped((f"/tmp/{STAGE}", HONEST)), "not taken"),
     "zip: backslashes": ("a.zip", lambda: zipped((f"..\\{STAGE}", HONEST)), "not taken"),
     "zip: a name with a newline": ("a.zip", lambda: zipped((f"a\n/{STAGE}", HONEST)), "not taken"),
+    "zip: locked": ("a.zip", lambda: locked(zipped((STAGE, HONEST))), "password"),
+    "zip: plain text": ("a.zip", lambda: HONEST * 99, "not a readable archive"),
+    "zip: a stage file by another name": (
+        "a.zip", lambda: zipped(("stage1_attention (1).py", HONEST)), r"there is `stage1_attention \(1\)\.py`"),
     "tar: zeros": ("a.tar.gz", lambda: gzip.compress(ZEROS, 1), "unpacked"),
     "tar: a symbolic link": ("a.tar.gz", lambda: tarred(a=tarfile.SYMTYPE), "no stage file"),
     "tar: a hard link": ("a.tar.gz", lambda: tarred(a=tarfile.LNKTYPE), "no stage file"),
