@@ -52,9 +52,7 @@ def members(data: bytes) -> list[Member]:
     try:
         return list(_tar_members(data))
     except (ValueError, EOFError) as error:
-        raise SubmissionError(
-            f"this is neither a zip nor a tar archive, whatever its name: {error}"
-        ) from error
+        raise SubmissionError(f"it is not a readable archive, zip or tar: {error}") from error
 
 
 def _zip_members(archive: zipfile.ZipFile) -> list[Member]:
