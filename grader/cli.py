@@ -21,6 +21,7 @@ from grader.run import Wanted
 
 ISOLATION = ("auto", "confined", "process", "none")
 HINT_WIDTH = 88
+COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 COLOURS = {"ok": "green", "warn": "yellow", "off": "red"}
 
@@ -311,6 +312,10 @@ def measure(ctx: click.Context, /, calibrate: bool, predict: Sequence[str], **op
 
         wanted = measure.Wanted(predictions=guesses, **options)
         calibration.run(_course(ctx), wanted) if calibrate else measure.run(_course(ctx), wanted)
+    elif any(ctx.get_parameter_source(name) is COMMANDLINE for name in ctx.params):
+        raise Mistake(
+            f"options of `grade measure {ctx.invoked_subcommand}` go behind `{ctx.invoked_subcommand}`"
+        )
 
 
 @measure.command("hf")

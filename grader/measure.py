@@ -45,7 +45,7 @@ def run(course: Course, wanted: Wanted) -> None:
     Raises Mistake for options that can't be had, SubmissionError for stages that can't be run.
     """
     source = _source(course, wanted.source)
-    device, dtype = device_of(wanted.device), dtype_of(wanted.dtype)
+    device, dtype = device_of(wanted.device), dtype_of(wanted.dtype, wanted.device)
     student = subject.load(course, source, wanted.model, device, dtype)
     settings = settings_of(wanted, str(source), subject.digest(course, source), student.shape.context)
     table = Bench(student, settings, effort(wanted), text_for(student, settings))
@@ -93,7 +93,8 @@ def settings_of(wanted: Wanted, code: str, digest: str, context: int) -> Setting
     prompt = min(PROMPT, context // 2)
     n_new = min(asked, context - prompt)
     name = Path(wanted.model).name if Path(wanted.model).is_dir() else wanted.model
-    return Settings(name, wanted.device, wanted.dtype, prompt, n_new, wanted.quick, code, digest)
+    threads = torch.get_num_threads()
+    return Settings(name, wanted.device, wanted.dtype, prompt, n_new, wanted.quick, code, digest, threads)
 
 
 def remarks(wanted: Wanted, settings: Settings, context: int) -> tuple[str, ...]:
@@ -152,7 +153,7 @@ def _begun(
     course: Course, out: Path, wanted: Wanted, settings: Settings, notes: tuple[str, ...]
 ) -> Measurements:
     """Nothing yet, or what an earlier run with the same settings and the same code has measured."""
-    from grader.session import machine_info
+    from grader.hardware import machine_info
 
     profile, _ = hardware.choose(hardware.load_all(course.profiles), hardware.this_machine())
     new = Measurements(machine_info(), profile.name, settings, wanted.predictions, remarks=notes)
@@ -200,7 +201,12 @@ def device_of(name: str) -> torch.device:
     return torch.device(name)
 
 
-def dtype_of(name: str) -> torch.dtype:
-    """The dtype of this name."""
+def dtype_of(name: str, device: str) -> torch.dtype:
+    """The dtype of this name.
+
+    Raises Mistake where the device has none such.
+    """
+    if (device, name) == ("mps", "float64"):
+        raise Mistake("`mps` knows no float64: take another dtype or `--device cpu`")
     dtype: torch.dtype = getattr(torch, name)
     return dtype

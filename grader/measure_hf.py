@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +71,10 @@ def run(course: Course, wanted: Wanted) -> None:
 
     Raises Mistake for a model that is not there.
     """
-    import transformers
-
-    device, dtype = measure.device_of(wanted.device), measure.dtype_of(wanted.dtype)
+    device, dtype = measure.device_of(wanted.device), measure.dtype_of(wanted.dtype, wanted.device)
     where = str(course.exercises / "small") if wanted.model == "small" else wanted.model
     model = load(where, device, dtype)
-    code = f"transformers {transformers.__version__}"
+    code = f"transformers {metadata.version('transformers')}"
     settings = measure.settings_of(wanted, code, code, model.shape.context)
     table = Bench(model, settings, measure.effort(wanted), measure.text_for(model, settings))
     wanted = replace(wanted, out=wanted.out or course.root / "results" / "hf")

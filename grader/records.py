@@ -51,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quick: bool
     code: str
     digest: str
+    threads: int = 0  # of torch on the CPU
 
 
 class Measurements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

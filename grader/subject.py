@@ -188,6 +188,8 @@ def weights(given: ModuleType, model: str, small: Path) -> Any:
         ) from error
     except Exception as error:  # the hub's client has many ways to say that there is no network
         reason = str(error).partition("\n")[0][:160]
+        if where.is_dir():
+            raise Mistake(f"`{model}` can't be loaded: {reason}") from error
         raise Mistake(
             f"`{model}` can't be had from the hub ({reason}): go online once, name a folder, or take "
             f"`--model {RANDOM}`, which has its shape and so its speed"

@@ -20,6 +20,7 @@ from grader.bench import Bench
 from grader.cli import cli
 from grader.decoding import Chain, Effort
 from grader.faults import Mistake
+from grader.meter import Meter
 from grader.records import Measurements
 from grader.subject import Shape
 
@@ -378,6 +379,18 @@ def test_on_a_terminal_predictions_are_asked_for(monkeypatch: pytest.MonkeyPatch
     assert predictions.collect(["ms=8"]) == {"ms": 8.0, "speedup": 14.0, "bytes": 73728.0}
 
 
+@pytest.mark.parametrize("shown", [True, False])
+def test_progress_is_for_terminals_alone(
+    shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: shown)
+    with Meter(2.0) as meter:
+        meter.starting("a step")
+        meter.done(1.0)
+        assert ("a step" in capsys.readouterr().err) is shown
+
+
 # Refusals
 
 
@@ -447,6 +460,7 @@ def test_a_fault_of_ours_is_not_the_students(grade: Grade, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        (("hf",), "options of `grade measure hf` go behind `hf`"),
         (("--model", "gpt5"), "no model `gpt5`: name one of small, gpt2"),
         (("--model", str(ROOT / "docs")), "is not a GPT-2 folder"),
         (("--device", "cuda"), "torch finds no `cuda` here"),
@@ -461,6 +475,23 @@ def test_what_is_not_there_is_said_in_one_line(
     assert result.exit_code == 2
     assert words in result.output
     assert result.output.count("\n") == 1
+
+
+def test_a_device_without_a_dtype_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert measure.dtype_of("float64", "cpu") is torch.float64
+    with pytest.raises(Mistake, match="mps"):
+        measure.dtype_of("float64", "mps")
+
+
+def test_a_broken_folder_is_not_the_networks_fault(grade: Grade, model: str, tmp_path: Path) -> None:
+    (tmp_path / "half").mkdir()
+    config = (Path(model) / "config.json").read_text(encoding="utf-8")
+    (tmp_path / "half" / "config.json").write_text(config, encoding="utf-8")
+    (tmp_path / "half" / "model.safetensors").write_bytes(b"short")
+    result = grade("--model", str(tmp_path / "half"))
+    assert result.exit_code == 2
+    assert "can't be loaded" in result.output
+    assert "hub" not in result.output
 
 
 def test_without_a_network_the_hub_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -160,6 +161,13 @@ def test_texts_that_differ_say_where(model: Pretrained) -> None:
     b = torch.tensor([[1, 2, 3, 9], [1, 8, 3, 4]])
     assert model.first_mismatch(a, b) == 1
     assert model.first_mismatch(a, a) is None
+
+
+def test_without_transformers_what_to_install_is_said(grade: Grade, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    result = grade()
+    assert result.exit_code == 2
+    assert "pip install -e '.[hf]'" in result.output
 
 
 @pytest.mark.parametrize("name", ["nowhere/at-all", str(ROOT / "docs")])

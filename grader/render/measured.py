@@ -24,7 +24,9 @@ Lines = list[RenderableType]
 def render(found: Measurements) -> RenderableType:
     """All tables that there are rows for, remarks, and predictions."""
     s, machine = found.settings, found.machine
-    where = f"{s.model} in {s.dtype} on {s.device} · {machine.cpu}, {machine.cores} cores"
+    where = (
+        f"{s.model} in {s.dtype} on {s.device} · {machine.cpu}, {machine.cores} cores, {s.threads} threads"
+    )
     head = f"{where}, load {machine.load_1m:g} · profile {found.profile}"
     lines: Lines = [Text(head, "bold"), *map(Text, found.remarks)]
     for make in (_latency, _totals, _memory, _work, _cat, _batch, _notes, _predictions):
