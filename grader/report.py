@@ -32,7 +32,10 @@ class SubmissionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where the run took place; `load_1m` is the load average at its start."""
+    """Where the run took place; `load_1m` is the load average at its start, `threads` what torch used.
+
+    `power` is `mains` or `battery`, empty where there is no telling.
+    """
 
     system: str = ""
     cpu: str = ""
@@ -41,6 +44,8 @@ class Machine:
     python: str = ""
     torch: str = ""
     load_1m: float = 0.0
+    threads: int = 1
+    power: str = ""
 
 
 @dataclass(frozen=True, slots=True)

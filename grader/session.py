@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,6 @@ from grader import __version__, hardware
 from grader.course import Course, Stage
 from grader.errors import CourseError, SandboxError
 from grader.outcome import Check, Outcome, Verdict
-from grader.report import Machine as MachineInfo
 from grader.report import Report, StageResult
 from grader.sandbox.launch import launch
 from grader.scoring import earned_points, possible_points
@@ -73,7 +71,7 @@ class Session:
 
     def __init__(self, course: Course, options: Options) -> None:
         self.course, self.options = course, options
-        self.level = _level(options.isolation)
+        self.level = level_of(options.isolation)
         self.notes = _said_out_loud(options.isolation, self.level)
         if self.level == "confined":
             _vet_place(course.root)
@@ -81,7 +79,7 @@ class Session:
         self._launcher: Launcher | None = None
         self._host: StageHost | None = None
         try:
-            self.secret, self.seed_id = _secret(course, options)
+            self.secret, self.seed_id = secret_of(course, options)
             here = hardware.this_machine()
             self.profile, _ = hardware.choose(hardware.load_all(course.profiles), here, options.profile)
         except BaseException:
@@ -123,7 +121,7 @@ class Session:
         KeyboardInterrupt passes.
         """
         begun, started = time.monotonic(), datetime.datetime.now(datetime.UTC)
-        machine = machine_info()
+        machine = hardware.machine_info()
         run = _Run(submission, stages, on_start, on_outcome, clocked)
         try:
             self._run_pytest(run)
@@ -145,7 +143,7 @@ class Session:
             started=started.isoformat(timespec="seconds"),
             seconds=time.monotonic() - begun,
             stages=results,
-            notes=(*self.notes, *_not_carried_forward(stages, results)),
+            notes=(*self.notes, *not_carried_forward(stages, results)),
         )
 
     def first_failure(self, submission: Submission, stage: Stage) -> Outcome | None:
@@ -272,7 +270,7 @@ def _import_torch() -> None:
     torch.set_num_threads(1)
 
 
-def _not_carried_forward(stages: Sequence[Stage], results: Sequence[StageResult]) -> tuple[str, ...]:
+def not_carried_forward(stages: Sequence[Stage], results: Sequence[StageResult]) -> tuple[str, ...]:
     """Say which stages lose points of their own and none for an earlier stage's faults."""
     notes = []
     for number, (stage, result) in enumerate(zip(stages, results, strict=True)):
@@ -324,7 +322,7 @@ def _arguments(root: Path, files: list[Path]) -> list[str]:
     ]
 
 
-def _level(wanted: str) -> str:
+def level_of(wanted: str) -> str:
     """The isolation level to use.
 
     Raises CourseError for an unknown one, SandboxError where `confined` is asked for and can't be had.
@@ -368,7 +366,7 @@ def missing_layers() -> str:
     return "" if seccomp.supported() else f"no seccomp tables for {platform.machine()}"
 
 
-def _secret(course: Course, options: Options) -> tuple[bytes, str]:
+def secret_of(course: Course, options: Options) -> tuple[bytes, str]:
     """The seed secret and its public name: given, the fixed public one, or the course's own file."""
     from grader.pytest_plugin import PUBLIC_SEED
 
@@ -389,25 +387,3 @@ def _secret(course: Course, options: Options) -> tuple[bytes, str]:
     except OSError as error:
         raise CourseError(f"the seed secret `{path}` can't be read: {error.strerror}") from error
     return secret, "secret:" + hashlib.sha256(b"id" + secret).hexdigest()[:12]
-
-
-def _torch_version() -> str:
-    try:
-        return metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def machine_info() -> MachineInfo:
-    """Describe this machine and its load now."""
-    import psutil
-
-    return MachineInfo(
-        system=f"{platform.system()} {platform.release()} {platform.machine()}",
-        cpu=hardware.cpu_model(),
-        cores=psutil.cpu_count() or 0,
-        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
-        python=platform.python_version(),
-        torch=_torch_version(),
-        load_1m=round(os.getloadavg()[0], 2),
-    )

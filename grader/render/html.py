@@ -105,6 +105,7 @@ def _facts(report: Report) -> list[tuple[str, Any]]:
         ("Shown to", "the student" if report.for_student else "the instructor"),
         ("Machine", ", ".join(filter(None, (machine.system, hardware, *versions)))),
         ("Load at the start", f"{machine.load_1m:.2f}"),
+        ("Threads, power", f"{machine.threads}, {machine.power or 'unknown'}"),
         ("Hardware profile", report.profile),
         ("Isolation", f"{report.isolation} ({layers})" if layers else report.isolation),
         ("Started", f"{report.started}, took {report.seconds:.1f} s"),
