@@ -9,14 +9,12 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from grader.errors import CourseError
-from grader.report import Machine
 
 KINDS = ("spec", "measured", "derived", "lesson")
 FALLBACK = "generic-cpu"
@@ -144,36 +142,6 @@ def cpu_model() -> str:
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or "unknown"
-
-
-def _torch_version() -> str:
-    try:
-        return metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def machine_info() -> Machine:
-    """Describe this machine and its load now."""
-    import psutil
-
-    return Machine(
-        system=f"{platform.system()} {platform.release()} {platform.machine()}",
-        cpu=cpu_model(),
-        cores=psutil.cpu_count() or 0,
-        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
-        python=platform.python_version(),
-        torch=_torch_version(),
-        load_1m=round(os.getloadavg()[0], 2),
-        power=_power(),
-    )
-
-
-def _power() -> str:
-    import psutil
-
-    found = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
-    return "" if found is None else "mains" if found.power_plugged else "battery"
 
 
 def _reasons(match: Match, here: Here) -> list[str]:

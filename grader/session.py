@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from grader import __version__, hardware
+from grader.computer import machine_info
 from grader.course import Course, Stage
 from grader.errors import CourseError, SandboxError
 from grader.outcome import Check, Outcome, Verdict
@@ -121,7 +122,7 @@ class Session:
         KeyboardInterrupt passes.
         """
         begun, started = time.monotonic(), datetime.datetime.now(datetime.UTC)
-        machine = hardware.machine_info()
+        machine = machine_info()
         run = _Run(submission, stages, on_start, on_outcome, clocked)
         try:
             self._run_pytest(run)
