@@ -147,6 +147,7 @@ def formula_flops(shape: Shape, new: int, positions: int) -> int:
 @torch.no_grad()
 def memory(subject: Subject, text: torch.Tensor, positions: Sequence[int]) -> list[dict[str, int]]:
     """The bytes of a cache that grows to each of these positions, and what the process then holds more."""
+    gc.collect()
     kept, past, rows = 0, None, []
     before = allocated(subject.device)
     for position in sorted(positions):
@@ -167,7 +168,6 @@ def memory(subject: Subject, text: torch.Tensor, positions: Sequence[int]) -> li
 
 def allocated(device: torch.device) -> int:
     """Bytes in use: by the device's allocator where there is one, else by this whole process (its RSS)."""
-    gc.collect()
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     if device.type == "mps":
