@@ -156,17 +156,29 @@ def grade_attack(session: Session, sample: Sample, grounds: Grounds) -> Report:
         for word, meaning in grounds.words.items():
             data = data.replace(word, meaning)
         files[name] = data
-    return session.grade(submission.of_files(sample.name, files), [limited(sample.stage)])
+    brings_its_own = len(files) > 1
+    stage = COURSE.stage(sample.stage) if brings_its_own else limited(sample.stage)
+    for slug in stage.runs if brings_its_own else ():
+        files.setdefault(COURSE.stage(slug).file, (COURSE.solutions / COURSE.stage(slug).file).read_bytes())
+    return session.grade(submission.of_files(sample.name, files), [stage], clocked=brings_its_own)
 
 
 def expected(hostile: Hostile, report: Report, *, namespaces: bool) -> dict[str, Verdict]:
-    """The verdict that a sample declares for every check of its stage."""
+    """The verdict that a sample declares for every check of its stage.
+
+    Those that run other stages' files are skipped where it brings none.
+    """
     verdicts = hostile.verdicts
     if not namespaces and hostile.verdicts_without_namespaces is not None:
         verdicts = hostile.verdicts_without_namespaces
     ids = [name_of(outcome) for outcome in report.stages[0].outcomes]
     assert set(verdicts) <= {"*", *ids}, "a key that names no check"
-    return {name: verdicts.get(name, verdicts.get("*", Verdict.PASS)) for name in ids}
+    runs_others = report.stages[0].slug == "stage3"
+    skipped = {n for n, v in found(report).items() if v is Verdict.SKIP} if runs_others else set()
+    return {
+        name: Verdict.SKIP if name in skipped else verdicts.get(name, verdicts.get("*", Verdict.PASS))
+        for name in ids
+    }
 
 
 def found(report: Report) -> dict[str, Verdict]:
