@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,58 +16,24 @@ from grader import explain, faults, figures, run
 from grader.course import Course, Stage
 from grader.errors import CourseError
 from grader.faults import Mistake
+from grader.options import (
+    CLASS,
+    CONDITIONS,
+    FILES,
+    MEASURED,
+    OUT,
+    PUBLIC_ONLY,
+    QUIET,
+    SUBMISSION,
+    VIEW,
+    taking,
+)
 from grader.report import EXIT_FAILED
 from grader.run import Wanted
 
-ISOLATION = ("auto", "confined", "process", "none")
 HINT_WIDTH = 88
 COMMANDLINE = click.core.ParameterSource.COMMANDLINE
-DTYPES = ("float32", "bfloat16", "float16", "float64")
 COLOURS = {"ok": "green", "warn": "yellow", "off": "red"}
-
-Callback = Callable[..., Any]
-OUT = click.Path(path_type=Path, dir_okay=False)
-SUBMISSION = click.option(
-    "--submission",
-    type=click.Path(path_type=Path),
-    help="What to grade: a folder, a .zip, a .tar.gz or a stage file.  [default: the course's exercises/]",
-)
-FILES = (
-    click.option("--json", type=OUT, help="Write the report as JSON."),
-    click.option("--html", type=OUT, help="Write the report as one HTML file."),
-    click.option("--junit", type=OUT, help="Write the report as JUnit XML."),
-)
-CONDITIONS = (
-    click.option(
-        "--isolation",
-        type=click.Choice(ISOLATION),
-        default="auto",
-        show_default=True,
-        help="How the submission's process is confined; auto takes the best there is.",
-    ),
-    click.option(
-        "--seed", metavar="TEXT", help="Draw the checks' inputs from this instead of the course's seed."
-    ),
-    click.option("--profile", metavar="NAME", help="Hold timings against this hardware profile."),
-)
-MEASURED = (
-    click.option("--model", default="small", show_default=True, help="small, gpt2, gpt2-random or a folder."),
-    click.option("--device", type=click.Choice(("cpu", "cuda", "mps")), default="cpu", show_default=True),
-    click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True),
-    click.option("--n-new", type=click.IntRange(1), help="New tokens of the whole text.  [default: 1000]"),
-    click.option("--quick", is_flag=True, help="Fewer rounds, 100 new tokens: for a first look."),
-    click.option(
-        "--out", type=click.Path(path_type=Path, file_okay=False), help="Write here.  [default: results/]"
-    ),
-    click.option("--fresh", is_flag=True, help="Start over; otherwise a run goes on from the last one."),
-)
-PUBLIC_ONLY = click.option("--public-only", is_flag=True, help="Leave the hidden checks out.")
-VIEW = click.option(
-    "--instructor/--student",
-    default=False,
-    help="Show and write hidden checks in full, or only what a student may see.  [default: student]",
-)
-QUIET = click.option("-q", "--quiet", is_flag=True, help="Show the points alone.")
 
 
 class Grade(click.Group):
@@ -138,18 +104,9 @@ def _unknown(kind: str, name: str, known: Sequence[str]) -> Mistake:
     return Mistake(f"no {kind} `{name}`: {guess}`grade list` names the stages, `grade --help` the commands")
 
 
-def _with(*options: Callable[[Callback], Callback]) -> Callable[[Callback], Callback]:
-    def decorate(callback: Callback) -> Callback:
-        for option in reversed(options):
-            callback = option(callback)
-        return callback
-
-    return decorate
-
-
 def _stage_command(stage: Stage) -> click.Command:
     @click.command(stage.slug, help=f"{stage.title}.\n\n{stage.summary}")
-    @_with(SUBMISSION, *FILES, *CONDITIONS, PUBLIC_ONLY, VIEW, QUIET)
+    @taking(SUBMISSION, *FILES, *CONDITIONS, PUBLIC_ONLY, VIEW, QUIET)
     @click.pass_context
     def command(ctx: click.Context, /, **options: Any) -> None:
         ctx.exit(run.grade(_course(ctx), [stage], Wanted(**options)))
@@ -179,7 +136,7 @@ def cli(ctx: click.Context, course: Path | None, debug: bool) -> None:
 
 
 @cli.command("all")
-@_with(SUBMISSION, *FILES, *CONDITIONS, PUBLIC_ONLY, VIEW, QUIET)
+@taking(SUBMISSION, *FILES, *CONDITIONS, PUBLIC_ONLY, VIEW, QUIET)
 @click.pass_context
 def grade_all(ctx: click.Context, /, **options: Any) -> None:
     """Grade every stage."""
@@ -198,7 +155,7 @@ def list_stages(ctx: click.Context) -> None:
 
 
 @cli.command("next")
-@_with(*CONDITIONS, QUIET)
+@taking(*CONDITIONS, QUIET)
 @click.pass_context
 def grade_next(ctx: click.Context, /, **options: Any) -> None:
     """Find the first stage that is not done yet."""
@@ -207,7 +164,7 @@ def grade_next(ctx: click.Context, /, **options: Any) -> None:
 
 @cli.command()
 @click.argument("stage", required=False)
-@_with(*CONDITIONS, PUBLIC_ONLY, VIEW, QUIET)
+@taking(*CONDITIONS, PUBLIC_ONLY, VIEW, QUIET)
 @click.pass_context
 def watch(ctx: click.Context, /, stage: str | None, **options: Any) -> None:
     """Grade again at every save of a stage file, until Ctrl-C."""
@@ -245,7 +202,7 @@ def explain_back(ctx: click.Context, stage: str, answers: bool) -> None:
 
 
 @cli.command()
-@_with(*FILES, VIEW, QUIET)
+@taking(*FILES, VIEW, QUIET)
 @click.pass_context
 def report(ctx: click.Context, /, **options: Any) -> None:
     """Show the last report on exercises/ again; exits 0."""
@@ -295,7 +252,7 @@ def plot(ctx: click.Context, folder: Path | None, profile: str | None) -> None:
 
 
 @cli.group(invoke_without_command=True)
-@_with(*MEASURED)
+@taking(*MEASURED)
 @click.option("--from", "source", metavar="FOLDER", help="Measure these stage files.  [default: exercises/]")
 @click.option("--calibrate", is_flag=True, help="Write a hardware profile of this machine instead.")
 @click.option("--name", metavar="NAME", help="The profile's name, with --calibrate.")
@@ -319,13 +276,27 @@ def measure(ctx: click.Context, /, calibrate: bool, predict: Sequence[str], **op
 
 
 @measure.command("hf")
-@_with(*MEASURED)
+@taking(*MEASURED)
 @click.pass_context
 def measure_hf(ctx: click.Context, /, **options: Any) -> None:
     """Measure a model of transformers, with use_cache and without."""
     from grader import measure, measure_hf
 
     measure_hf.run(_course(ctx), measure.Wanted(**options))
+
+
+@cli.command()
+@click.argument("path", type=click.Path(path_type=Path, exists=True))
+@taking(*CLASS, *CONDITIONS, PUBLIC_ONLY)
+@click.pass_context
+def batch(ctx: click.Context, /, **options: Any) -> None:
+    """Grade a class: a folder with one entry a student."""
+    from grader import batch as batches
+
+    done = batches.run(_course(ctx), batches.Wanted(**options))
+    for line in done.lines:
+        click.echo(line)
+    ctx.exit(done.status)
 
 
 @cli.group()

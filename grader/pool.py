@@ -18,6 +18,7 @@ from grader.session import Options, Session
 
 T = TypeVar("T")
 R = TypeVar("R")
+MOST_DEATHS = 3  # graders that die one after another, with no result between: then it is not the items
 
 
 @dataclass(slots=True)
@@ -30,43 +31,64 @@ class _Grader:
 
 
 def run(
-    course: Course, options: Options, work: Callable[[Session, T], R], items: Iterable[T], *, jobs: int = 0
+    course: Course,
+    options: Options,
+    work: Callable[[Session, T], R],
+    items: Iterable[T],
+    *,
+    jobs: int = 0,
+    lost: Callable[[T], R] | None = None,
 ) -> Iterator[tuple[T, R]]:
     """Yield `(item, work(session, item))` as they are done, in no order; `jobs` 0 means one a core.
 
     `work` must be importable, items and results picklable. Raises what `work` raises where that is a
-    GraderError; SandboxError where a grader dies. Leaving the iterator early ends the graders.
+    GraderError. Where a grader dies over an item, `lost` says what comes of that one and another grader goes
+    on; without `lost`, or where they die one after another, SandboxError is raised. With `lost` one job
+    has a process of its own too. Leaving the iterator early ends the graders.
     """
     queue = list(items)
     count = min(len(queue), jobs or os.cpu_count() or 1)
-    if count <= 1:
+    if count <= 1 and lost is None:
         with Session(course, options) as session:
             for item in queue:
                 yield item, work(session, item)
         return
     graders = [_start(course.root, options) for _ in range(count)]
     try:
-        yield from _deal(graders, work, queue)
+        yield from _deal(graders, work, queue, lost, lambda: _start(course.root, options))
     finally:
         for grader in graders:
             _stop(grader)
 
 
-def _deal(graders: list[_Grader], work: Callable[[Session, T], R], queue: list[T]) -> Iterator[tuple[T, R]]:
-    """Give every grader an item, and another whenever one is done."""
-    upcoming = iter(range(len(queue)))
+def _deal(
+    graders: list[_Grader],
+    work: Callable[[Session, T], R],
+    queue: list[T],
+    lost: Callable[[T], R] | None,
+    start: Callable[[], _Grader],
+) -> Iterator[tuple[T, R]]:
+    """Give every grader an item, and another whenever one is done; replace those that die."""
+    upcoming, deaths = iter(range(len(queue))), 0
     for grader in graders:
         _give(grader, work, queue, upcoming)
     while busy := {grader.pipe: grader for grader in graders if grader.item >= 0}:
         for pipe in wait(list(busy)):
             grader = busy[pipe]  # type: ignore[index]
+            item = queue[grader.item]
             try:
                 failed, result = grader.pipe.recv()
-            except EOFError as error:
-                raise SandboxError(f"a grader died over item {grader.item}") from error
+                deaths = 0
+            except (EOFError, OSError) as error:
+                deaths += 1
+                if lost is None or deaths > MOST_DEATHS:
+                    raise SandboxError(f"a grader died over item {grader.item}") from error
+                failed, result = False, lost(item)
+                _stop(grader)
+                fresh = start()
+                grader.process, grader.pipe = fresh.process, fresh.pipe
             if failed:
                 raise result
-            item = queue[grader.item]
             _give(grader, work, queue, upcoming)
             yield item, result
 
@@ -94,14 +116,20 @@ def _stop(grader: _Grader) -> None:
 
 
 def _serve(root: Path, options: Options, pipe: Connection) -> None:
-    """Work until the other end hangs up."""
+    """Work until the other end hangs up; a session that can't be had is told in place of the first result."""
     from grader import course as courses
 
-    with suppress(EOFError, KeyboardInterrupt), Session(courses.load(root), options) as session:
-        while True:
-            work, item = pipe.recv()
-            try:
-                answer = False, work(session, item)
-            except GraderError as error:
-                answer = True, error
-            pipe.send(answer)
+    with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
+        try:
+            with Session(courses.load(root), options) as session:
+                while True:
+                    pipe.send(_answer(session, *pipe.recv()))
+        except GraderError as error:
+            pipe.send((True, error))
+
+
+def _answer(session: Session, work: Callable[[Session, T], R], item: T) -> tuple[bool, R | GraderError]:
+    try:
+        return False, work(session, item)
+    except GraderError as error:
+        return True, error

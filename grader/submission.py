@@ -46,7 +46,7 @@ def load(path: Path, course: Course) -> Submission:
         found, notes = _from_folder(path, wanted)
     elif path.suffix == ".py":
         found, notes = _from_file(path, wanted)
-    elif path.name.endswith(ARCHIVES):
+    elif path.name.lower().endswith(ARCHIVES):
         found, notes = _from_archive(path, wanted)
     else:
         raise SubmissionError(f"`{path.name}` is no folder, .zip, .tar.gz or stage file")
@@ -81,7 +81,7 @@ def _from_file(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str
         raise SubmissionError(
             f"`{path.name}` is not named as a stage file; expected one of {', '.join(sorted(wanted))}"
         )
-    return {name: _read(path)}, []
+    return {name: read(path)}, []
 
 
 def _from_folder(root: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]]:
@@ -99,7 +99,7 @@ def _from_folder(root: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[s
             if not stat.S_ISREG(mode) or path.lstat().st_nlink > 1:
                 notes.append(f"`{name}` is a link or not a plain file: not taken")
                 continue
-            found[name] = _read(path)
+            found[name] = read(path)
         if found or notes:
             return found, notes
     return {}, [*notes, *_looks_like(sorted(p.name for p in itertools.islice(root.iterdir(), LISTED)))]
@@ -114,15 +114,16 @@ def _looks_like(names: list[str]) -> list[str]:
 def _only_folder(root: Path) -> list[Path]:
     """The single real folder inside, junk aside."""
     entries = itertools.islice(root.iterdir(), archive.MAX_MEMBERS)
-    inside = [p for p in entries if p.is_dir() and not p.is_symlink() and not _is_junk(p.name)]
+    inside = [p for p in entries if p.is_dir() and not p.is_symlink() and not is_junk(p.name)]
     return inside if len(inside) == 1 else []
 
 
-def _is_junk(name: str) -> bool:
+def is_junk(name: str) -> bool:
+    """Whether a file or folder of this name is no part of the work, but left there by some program."""
     return name in JUNK or name.startswith(("._", "."))
 
 
-def _read(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
+def read(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
     """Read a plain file without following a link that was put there meanwhile."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -142,7 +143,7 @@ def _vet_size(name: str, size: int, limit: int) -> None:
 
 
 def _from_archive(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]]:
-    packed = _read(path, archive.MAX_UNPACKED_BYTES)
+    packed = read(path, archive.MAX_UNPACKED_BYTES)
     try:
         members = {member.name: member for member in archive.members(packed)}
         chosen, notes = _choose(list(members), wanted)
@@ -169,7 +170,7 @@ def _choose(names: list[str], wanted: set[str]) -> tuple[dict[str, str], list[st
             if PurePosixPath(name.replace("\\", "/")).name in wanted:
                 notes.append(f"`{ascii(name)[:80]}` has a path that is not taken")
             continue
-        if not any(_is_junk(part) for part in parts):
+        if not any(is_junk(part) for part in parts):
             clean.append((parts, name))
     tops = {parts[0] for parts, _ in clean if len(parts) > 1}
     outer: list[tuple[str, ...]] = [(), *((top,) for top in tops if len(tops) == 1)]

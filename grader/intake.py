@@ -1,0 +1,252 @@
+"""Find what a class handed in: one entry a student, whatever course platform it came from.
+
+Every name here is hostile input: it says whose an entry is, and is never used as a path of ours.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from grader import archive, gradescope, platforms, submission
+from grader.course import Course
+from grader.errors import SubmissionError
+from grader.platforms import Named
+from grader.report import SubmissionInfo
+from grader.roster import Roster, Student
+from grader.submission import ARCHIVES, EXERCISES, Submission, is_junk
+
+NBGRADER = "submitted"
+TIMESTAMP = "timestamp.txt"
+ASIDE = (".csv", ".yml", ".yaml", ".json", ".md", ".html", ".xlsx", ".ods", ".db", ".ini", ".log")
+POLICIES = ("latest", "first", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One thing handed in: a folder, an archive or a single file; `refused` says why it can't be taken."""
+
+    path: Path
+    named: Named
+    when_s: float = 0.0
+    refused: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a whole submission: a folder or an archive."""
+        return not self.refused and (self.path.name.lower().endswith(ARCHIVES) or self.path.is_dir())
+
+    @property
+    def order(self) -> tuple[int, int, float, str]:
+        """Earlier uploads come first: by the platform's numbers, then by time."""
+        return (*self.named.attempt, self.when_s, self.path.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """All that one student handed in and is graded, later pieces over earlier ones, and who it is.
+
+    `key` tells it from all others; `student` is their line of the roster; a stranger has none though there is
+    a roster.
+    """
+
+    key: str
+    pieces: tuple[Piece, ...]
+    student: Student | None = None
+    is_stranger: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def late(self) -> bool:
+        return any(piece.named.late for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What was found: the entries, who of the roster has none, what was given twice, what was left aside."""
+
+    entries: tuple[Entry, ...]
+    missing: tuple[Student, ...] = ()
+    duplicates: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
+
+
+def find(path: Path, course: Course, roster: Roster, *, on_duplicate: str, out: Path) -> Intake:
+    """Find every submission in the folder `path`; `out`, if it lies in there, is none.
+
+    Raises SubmissionError where there is none, or with `on_duplicate` `error` where one was given twice.
+    """
+    if not path.is_dir():
+        raise SubmissionError(f"`{path}` is not a folder; unpack the download first, one entry a student")
+    stage_files = [stage.file for stage in course.stages]
+    pieces, aside = [], []
+    for piece in _pieces(path, stage_files, out):
+        if piece.named.student:
+            pieces.append(piece)
+        else:
+            aside.append(piece.path.name)
+    if not pieces:
+        raise SubmissionError(_nothing(path, aside, stage_files))
+    entries, duplicates = _entries(pieces, roster, on_duplicate)
+    there = {entry.student for entry in entries}
+    missing = tuple(student for student in roster.students if student not in there)
+    return Intake(entries, missing, duplicates, tuple(sorted(aside)))
+
+
+def load(entry: Entry, course: Course, name: str) -> Submission:
+    """Read what a student handed in, under a name fit to show.
+
+    Raises SubmissionError where nothing of it can be read; what can't be beside what can is noted.
+    """
+    files: dict[str, bytes] = {}
+    notes, refused = list(entry.notes), []
+    for piece in entry.pieces:
+        try:
+            read, said = _read(piece, course)
+        except (SubmissionError, OSError) as error:
+            refused.append(str(error))
+            continue
+        notes += [*said, *(f"`{file}` was handed in twice" for file in sorted(files.keys() & read.keys()))]
+        files |= read
+    if not files:
+        raise SubmissionError("; ".join(refused) or "nothing was handed in")
+    return Submission(SubmissionInfo(name, submission.digest(files), (*notes, *refused)), files)
+
+
+def _read(piece: Piece, course: Course) -> tuple[dict[str, bytes], tuple[str, ...]]:
+    if piece.refused:
+        raise SubmissionError(piece.refused)
+    wanted = {stage.file for stage in course.stages}
+    if piece.named.file in wanted and piece.path.suffix == ".py":
+        return {piece.named.file: submission.read(piece.path)}, ()
+    work = submission.load(piece.path, course)
+    return work.files, work.info.notes
+
+
+def _pieces(path: Path, stage_files: Sequence[str], out: Path) -> Iterator[Piece]:
+    """Everything in the class's folder, whichever layout it has."""
+    if path.resolve().name == NBGRADER or (path / NBGRADER).is_dir():
+        root = path if path.resolve().name == NBGRADER else path / NBGRADER
+        for student in _listed(root, out):
+            yield from _nbgrader(student, stage_files)
+        return
+    root = _unwrapped(path, stage_files, out)
+    people = gradescope.submitters(root)
+    for entry in _listed(root, out):
+        piece = _piece(entry, stage_files)
+        for named in people.get(entry.name) or (piece.named,):
+            yield replace(piece, named=named)
+
+
+def _nbgrader(student: Path, stage_files: Sequence[str]) -> Iterator[Piece]:
+    """The assignments that a student has in nbgrader's `submitted/STUDENT/ASSIGNMENT/`."""
+    if student.is_symlink() or not student.is_dir():
+        yield _piece(student, stage_files)
+        return
+    for assignment in _listed(student) or [student]:
+        piece = _piece(assignment, stage_files)
+        yield replace(piece, named=Named(student.name))
+
+
+def _unwrapped(path: Path, stage_files: Sequence[str], out: Path) -> Path:
+    """The folder itself, or the one folder in it, unless that is a submission."""
+    inside = _listed(path, out)
+    if len(inside) != 1 or inside[0].is_symlink() or not inside[0].is_dir():
+        return path
+    within = [entry.name for entry in _listed(inside[0], out)]
+    is_submission = EXERCISES in within or any(name in stage_files for name in within)
+    return path if is_submission or len(within) < 2 else inside[0]
+
+
+def _listed(folder: Path, out: Path | None = None) -> list[Path]:
+    """What lies in a folder, junk and our own results aside, in the order of names."""
+    spared = out.resolve() if out else None
+    entries = itertools.islice(folder.iterdir(), archive.MAX_MEMBERS)
+    return sorted(e for e in entries if not is_junk(e.name) and (spared is None or e.resolve() != spared))
+
+
+def _piece(path: Path, stage_files: Sequence[str]) -> Piece:
+    kind = path.lstat().st_mode
+    named = platforms.parse(path.name, stage_files, is_folder=stat.S_ISDIR(kind))
+    if stat.S_ISLNK(kind):
+        return Piece(path, named, refused="it is a symbolic link, which is not followed")
+    if stat.S_ISREG(kind):
+        is_aside = path.suffix.lower() in ASIDE and not named.file
+        named = Named("") if is_aside and not named.aliases else named
+        return Piece(path, named, path.lstat().st_mtime)
+    if not stat.S_ISDIR(kind):
+        return Piece(path, named, refused="it is neither a folder nor a plain file")
+    try:
+        inner = _only_archive(path) or path
+        return Piece(inner, named, _handed_in(path))
+    except OSError as error:
+        return Piece(path, named, refused=f"it can't be looked into: {error.strerror}")
+
+
+def _only_archive(folder: Path) -> Path | None:
+    """The archive that is all a folder holds, as a platform stores one file of a student."""
+    inside = [entry for entry in _listed(folder) if entry.name != TIMESTAMP]
+    found = [e for e in inside if e.name.lower().endswith(ARCHIVES) and e.is_file() and not e.is_symlink()]
+    return found[0] if len(inside) == len(found) == 1 else None
+
+
+def _handed_in(folder: Path) -> float:
+    """When the newest plain file at a folder's top was written, in seconds since 1970."""
+    times = [entry.lstat().st_mtime for entry in _listed(folder) if stat.S_ISREG(entry.lstat().st_mode)]
+    return max(times, default=folder.lstat().st_mtime)
+
+
+def _entries(
+    pieces: Sequence[Piece], roster: Roster, policy: str
+) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+    """One entry a student, and a line for each who gave something twice."""
+    groups: dict[tuple[Student | None, str], list[Piece]] = {}
+    for piece in sorted(pieces, key=lambda piece: piece.order):
+        student = roster.find((piece.named.student, *piece.named.aliases))
+        groups.setdefault((student, student.id if student else piece.named.student), []).append(piece)
+    entries, told = [], []
+    for (student, key), given in groups.items():
+        kept, dropped = _chosen(given, policy)
+        lines = [f"`{shown(piece.path)}` is not graded: `{shown(by.path)}` is" for piece, by in dropped]
+        told += [f"{fit(key)}: {line}" for line in lines]
+        is_stranger = student is None and bool(roster.students)
+        entries.append(Entry(key, kept, student, is_stranger, tuple(lines)))
+    if told and policy == "error":
+        raise SubmissionError(f"handed in more than once: {'; '.join(told)}")
+    return tuple(sorted(entries, key=lambda entry: entry.key)), tuple(told)
+
+
+def _chosen(given: Sequence[Piece], policy: str) -> tuple[tuple[Piece, ...], list[tuple[Piece, Piece]]]:
+    """Of whole submissions one, of files one of each name; and each that is dropped, with what is kept."""
+    slots: dict[str, list[Piece]] = {}
+    for piece in given:
+        slot = piece.named.file or ("" if piece.is_whole else piece.path.name)
+        slots.setdefault(slot, []).append(piece)
+    kept, dropped = [], []
+    for rivals in slots.values():
+        best = rivals[0 if policy == "first" else -1]
+        kept.append(best)
+        dropped += [(piece, best) for piece in rivals if piece is not best]
+    order = sorted(kept, key=lambda piece: (not piece.is_whole, piece.order))
+    return tuple(order), dropped
+
+
+def fit(name: str) -> str:
+    """A name fit to show: no control characters, no undecodable bytes, not endless."""
+    text = name.encode("utf-8", "backslashreplace").decode()
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)[:120]
+
+
+def shown(path: Path) -> str:
+    """A piece's place: its folder's name and its own."""
+    return fit(os.path.join(path.parent.name, path.name))
+
+
+def _nothing(path: Path, aside: Sequence[str], stage_files: Sequence[str]) -> str:
+    if any(name in stage_files for name in aside):
+        return f"`{path}` is one submission, not a class's: grade it with `grade all --submission {path}`"
+    return f"`{path}` holds no submissions: it should have one folder, archive or stage file a student"

@@ -1,0 +1,141 @@
+"""One submission of a batch: read, graded, its reports written, and the row that it comes to."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, field, replace
+
+from grader import intake, session
+from grader.course import Course
+from grader.errors import CourseError, SandboxError, SubmissionError
+from grader.gradebook import Row, State, row_of
+from grader.intake import Entry
+from grader.report import EXIT_BROKEN, Report, SubmissionInfo
+from grader.results import PARTIAL, REPORT, Conditions, Shelf
+from grader.session import Session
+from grader.submission import Submission
+
+UNREADABLE = "can't be read: "
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One submission to grade: which, where its reports go, under which name, and which of the stages.
+
+    Where those are not all, `is_last` tells the part that makes the report whole.
+    """
+
+    entry: Entry
+    shelf: Shelf
+    name: str
+    slugs: tuple[str, ...]
+    is_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a job: the row, or none where stages are left to grade; the titles of what was failed."""
+
+    row: Row | None = None
+    titles: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def grade(one: Session, job: Job) -> Done:
+    """Grade one submission in a warm session and write its reports; a fault of ours costs it alone."""
+    try:
+        return _grade(one, job)
+    except CourseError:
+        raise
+    except Exception as error:
+        return lost(job, f"the grader failed over it: {type(error).__name__}: {error}")
+
+
+def current(job: Job, course: Course, conditions: Conditions, name: str = REPORT) -> Report | None:
+    """The report that lies there already, where grading again would give the same."""
+    kept = job.shelf.kept(name)
+    return kept if kept and conditions.hold_for(kept, _work(job, course).info.digest) else None
+
+
+def told(job: Job, report: Report) -> Done:
+    """The row of a whole report; where it is broken and an earlier one is kept, with that one's points."""
+    row = row_of(report, job.shelf.folder.name, State.UNREADABLE if _is_unreadable(report) else State.GRADED)
+    kept = job.shelf.kept() if row.state is State.BROKEN else None
+    if kept and kept.exit_status != EXIT_BROKEN:
+        note = f"the grader broke when it graded this again; these are the points of {kept.started}"
+        old = row_of(kept, row.folder)
+        row = replace(old, state=State.BROKEN, notes=(note, *old.notes))
+    outcomes = [outcome for stage in report.stages for outcome in stage.outcomes]
+    titles = {o.check.id: o.check.title for o in outcomes if o.verdict.counts_against}
+    return Done(_personal(row, job.entry), titles)
+
+
+def lost(job: Job, why: str = "the grader died over it") -> Done:
+    """What comes of a submission that the grader itself failed over; the next run grades it again."""
+    return Done(_personal(Row(job.name, State.BROKEN, notes=(why,)), job.entry))
+
+
+def _grade(one: Session, job: Job) -> Done:
+    course, stages = one.course, [one.course.stage(slug) for slug in job.slugs]
+    begun = time.perf_counter()
+    work = _work(job, course)
+    read = time.perf_counter()
+    report = one.grade(work, stages)
+    graded = time.perf_counter()
+    checks_s = sum(outcome.seconds for stage in report.stages for outcome in stage.outcomes)
+    done = _kept(job, course, report)
+    around_s, write_s = graded - read - checks_s, time.perf_counter() - graded
+    seconds = {"read": read - begun, "checks": checks_s, "around checks": around_s, "write": write_s}
+    return replace(done, seconds=seconds)
+
+
+def _kept(job: Job, course: Course, report: Report) -> Done:
+    """Write the report, or the part that it is; the last part makes it whole."""
+    if len(job.slugs) == len(course.stages):
+        job.shelf.keep(report)
+        return told(job, report)
+    if not job.is_last:
+        job.shelf.keep_part(report)
+        return Done()
+    before = job.shelf.kept(PARTIAL)
+    if before is None or before.submission.digest != report.submission.digest:
+        raise SandboxError("it changed while it was graded")
+    whole = _joined(course, before, report)
+    job.shelf.keep(whole)
+    return told(job, whole)
+
+
+def _work(job: Job, course: Course) -> Submission:
+    """The submission, or where it can't be read an empty one that says why."""
+    try:
+        return intake.load(job.entry, course, job.name)
+    except SubmissionError as error:
+        reason = f"{UNREADABLE}{error}"
+        digest = hashlib.sha256(reason.encode("utf-8", "backslashreplace")).hexdigest()
+        return Submission(SubmissionInfo(job.name, digest, (reason,)), {})
+
+
+def _personal(row: Row, entry: Entry) -> Row:
+    student = entry.student
+    name, email = (intake.fit(student.name), intake.fit(student.email)) if student else ("", "")
+    return replace(row, name=name, email=email, late=entry.late, on_roster=not entry.is_stranger)
+
+
+def _is_unreadable(report: Report) -> bool:
+    return any(note.startswith(UNREADABLE) for note in report.submission.notes)
+
+
+def _joined(course: Course, first: Report, second: Report) -> Report:
+    """One report of two that graded different stages of one submission; the machine is the second's."""
+    by_slug = {stage.slug: stage for stage in (*first.stages, *second.stages)}
+    ordered = tuple(by_slug[stage.slug] for stage in course.stages)
+    notes = dict.fromkeys((*first.notes, *second.notes, *session.not_carried_forward(course.stages, ordered)))
+    return replace(
+        second,
+        stages=ordered,
+        layers=first.layers | second.layers,
+        started=first.started,
+        seconds=first.seconds + second.seconds,
+        notes=tuple(notes),
+    )

@@ -1,0 +1,91 @@
+"""Options that several commands take, said once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+ISOLATION = ("auto", "confined", "process", "none")
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+Callback = Callable[..., Any]
+OUT = click.Path(path_type=Path, dir_okay=False)
+SUBMISSION = click.option(
+    "--submission",
+    type=click.Path(path_type=Path),
+    help="What to grade: a folder, a .zip, a .tar.gz or a stage file.  [default: the course's exercises/]",
+)
+FILES = (
+    click.option("--json", type=OUT, help="Write the report as JSON."),
+    click.option("--html", type=OUT, help="Write the report as one HTML file."),
+    click.option("--junit", type=OUT, help="Write the report as JUnit XML."),
+)
+CONDITIONS = (
+    click.option(
+        "--isolation",
+        type=click.Choice(ISOLATION),
+        default="auto",
+        show_default=True,
+        help="How the submission's process is confined; auto takes the best there is.",
+    ),
+    click.option(
+        "--seed", metavar="TEXT", help="Draw the checks' inputs from this instead of the course's seed."
+    ),
+    click.option("--profile", metavar="NAME", help="Hold timings against this hardware profile."),
+)
+MEASURED = (
+    click.option("--model", default="small", show_default=True, help="small, gpt2, gpt2-random or a folder."),
+    click.option("--device", type=click.Choice(("cpu", "cuda", "mps")), default="cpu", show_default=True),
+    click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True),
+    click.option("--n-new", type=click.IntRange(1), help="New tokens of the whole text.  [default: 1000]"),
+    click.option("--quick", is_flag=True, help="Fewer rounds, 100 new tokens: for a first look."),
+    click.option(
+        "--out", type=click.Path(path_type=Path, file_okay=False), help="Write here.  [default: results/]"
+    ),
+    click.option("--fresh", is_flag=True, help="Start over; otherwise a run goes on from the last one."),
+)
+PUBLIC_ONLY = click.option("--public-only", is_flag=True, help="Leave the hidden checks out.")
+VIEW = click.option(
+    "--instructor/--student",
+    default=False,
+    help="Show and write hidden checks in full, or only what a student may see.  [default: student]",
+)
+QUIET = click.option("-q", "--quiet", is_flag=True, help="Show the points alone.")
+CLASS = (
+    click.option(
+        "--out",
+        type=click.Path(path_type=Path, file_okay=False),
+        required=True,
+        help="Write the results here.",
+    ),
+    click.option("--roster", type=OUT, help="The class as CSV: id, name, email."),
+    click.option(
+        "--on-duplicate",
+        type=click.Choice(("latest", "first", "error")),
+        default="latest",
+        show_default=True,
+        help="Which to grade of what a student handed in twice.",
+    ),
+    click.option(
+        "--jobs",
+        type=click.IntRange(1),
+        default=os.cpu_count,
+        help="Graders side by side.  [default: one a core]",
+    ),
+    click.option("--force", is_flag=True, help="Grade again what is graded already."),
+)
+
+
+def taking(*options: Callable[[Callback], Callback]) -> Callable[[Callback], Callback]:
+    """Give a command these options, in this order."""
+
+    def decorate(callback: Callback) -> Callback:
+        for option in reversed(options):
+            callback = option(callback)
+        return callback
+
+    return decorate

@@ -1,0 +1,74 @@
+"""How course platforms name what was handed in: whose it is, read off a file's or a folder's name.
+
+Canvas names a file `doejane_LATE_12345_678_stage2_generate-1.py` (the student's name without spaces, their
+user number, the submission's number, the file, and how often it was uploaded before). Moodle names a folder
+or file `Jane Doe_1234_assignsubmission_file_`. Names are parsed from the left, where the platform writes:
+what is on the right was chosen by the student.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grader.submission import ARCHIVES
+
+CANVAS = re.compile(r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<user>\d+)_(?P<attempt>\d+)_(?P<file>.+)", re.DOTALL)
+MOODLE = re.compile(r"(?P<name>.+?)_(?P<user>\d+)_assignsubmission_(?P<kind>[a-z]+)_?(?P<file>.*)", re.DOTALL)
+COPY = re.compile(r"(?:-(?P<canvas>\d+)| ?\((?P<browser>\d+)\))(?=\.\w+\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a name says: the student, what else they may be known by, and the file as they named it.
+
+    `file` is empty where the name is a whole submission's. Of two uploads the one with the greater `attempt`
+    is the later; `late` is the platform's own mark.
+    """
+
+    student: str
+    aliases: tuple[str, ...] = ()
+    file: str = ""
+    late: bool = False
+    attempt: tuple[int, int] = (0, 0)
+
+
+def parse(name: str, stage_files: Sequence[str], *, is_folder: bool = False) -> Named:
+    """Read an entry's name. `student` is empty for a bare stage file, which does not say whose it is."""
+    if found := MOODLE.fullmatch(name):
+        return Named(
+            f"{found['name']}_{found['user']}", (found["name"], found["user"]), _plain(found["file"])
+        )
+    if not is_folder and (found := CANVAS.fullmatch(name)):
+        attempt = int(found["attempt"][:18]), _copies(found["file"])
+        aliases = found["name"], found["user"]
+        return Named("_".join(aliases), aliases, _plain(found["file"]), bool(found["late"]), attempt)
+    if is_folder:
+        return Named(name)
+    plain = _plain(name)
+    stage_file = next((f for f in stage_files if plain == f or plain.endswith("_" + f)), "")
+    if stage_file:
+        return Named(
+            plain.removesuffix(stage_file).removesuffix("_"), (), stage_file, False, (0, _copies(name))
+        )
+    return Named(without_suffix(name))
+
+
+def without_suffix(name: str) -> str:
+    """A file's name less `.zip`, `.tar.gz` or whatever it ends in."""
+    for suffix in ARCHIVES:
+        if name.lower().endswith(suffix) and len(name) > len(suffix):
+            return name[: -len(suffix)]
+    stem, dot, _ = name.rpartition(".")
+    return stem if dot and stem else name
+
+
+def _plain(file: str) -> str:
+    """The file's name without the mark of a copy: `-1` of Canvas, ` (1)` of a browser."""
+    return COPY.sub("", file)
+
+
+def _copies(file: str) -> int:
+    found = COPY.search(file)
+    return int((found["canvas"] or found["browser"])[:9]) if found else 0

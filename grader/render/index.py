@@ -1,0 +1,79 @@
+"""A class's results as one HTML page that loads nothing: who has what, and what went wrong most often."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from grader.gradebook import Gradebook, Row, State
+from grader.render.prose import one_line, plural, points, printable
+
+FOLDER = Path(__file__).parent
+TEMPLATE, STYLE, SCRIPT = "index.html.j2", "index.css", "index.js"
+BINS = 10
+SHOWN = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """One bar of the histogram: from and to in points, how many students, its height of the tallest's."""
+
+    low: float
+    high: float
+    students: int
+    share: float
+
+
+def render(book: Gradebook, *, report: str) -> str:
+    """The page; `report` is the name of each student's page in their folder. All text is escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"points": points, "plural": plural, "printable": printable, "one_line": one_line}
+    css, script = ((FOLDER / name).read_text(encoding="utf-8") for name in (STYLE, SCRIPT))
+    totals = book.totals
+    return environment.get_template(TEMPLATE).render(
+        book=book,
+        possible=sum(book.possible.values()),
+        links={row.student: _link(row, report) for row in book.rows},
+        bins=histogram(totals, sum(book.possible.values())),
+        median=statistics.median(totals) if totals else None,
+        counts=[(str(state), book.count(state)) for state in State if book.count(state)],
+        checks=book.checks()[:SHOWN],
+        diagnoses=book.diagnoses()[:SHOWN],
+        css=Markup(css),  # our own files, and neither has a `<`
+        script=Markup(script),
+        policy=_policy(css, script),
+    )
+
+
+def histogram(totals: list[float], possible: float) -> list[Bin]:
+    """How many students have how many points, in `BINS` bins of one width; a full score is in the last."""
+    width = possible / BINS
+    places = [min(int(total / width), BINS - 1) for total in totals] if width else []
+    counted = [places.count(place) for place in range(BINS)]
+    most = max(counted, default=0) or 1
+    return [Bin(n * width, (n + 1) * width, many, many / most) for n, many in enumerate(counted)]
+
+
+def _link(row: Row, report: str) -> str:
+    """Where the student's page lies, from here; never anything but a path below this folder."""
+    return f"./{quote(row.folder)}/{quote(report)}" if row.folder else ""
+
+
+def _policy(css: str, script: str) -> str:
+    """A content security policy under which our style and script apply and nothing else runs or loads."""
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (css, script)]
+    ours = f"style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'"
+    return f"default-src 'none'; {ours}; base-uri 'none'; form-action 'none'"

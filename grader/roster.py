@@ -1,0 +1,120 @@
+"""The roster: who is in the class, and which of them a name in a download means."""
+
+from __future__ import annotations
+
+import csv
+import io
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.errors import CourseError
+
+COLUMNS = {
+    "id": ("id", "student", "student_id", "sid", "username", "login", "sis login id", "org defined id"),
+    "name": ("name", "full name", "student name"),
+    "email": ("email", "e-mail", "email address", "mail"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Student:
+    """One line of the roster."""
+
+    id: str
+    name: str = ""
+    email: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The class, in the roster's order; an empty one knows nobody."""
+
+    students: tuple[Student, ...] = ()
+
+    def find(self, names: Iterable[str]) -> Student | None:
+        """The one student whom the names mean: by id, else by email, mailbox or name; None if unsure."""
+        wanted = {fold(name) for name in names} - {""}
+        for keys in (_ids, _emails, _mailboxes, _names):
+            found = [student for student in self.students if not wanted.isdisjoint(keys(student))]
+            if found:
+                return found[0] if len(found) == 1 else None
+        return None
+
+
+def load(path: Path) -> Roster:
+    """Read a roster: CSV with a header that names at least `id`, in UTF-8, with or without BOM and CRLF.
+
+    Raises CourseError where it can't be read, lacks an id, or names one twice.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CourseError(f"the roster `{path}` can't be read as UTF-8: {error}") from error
+    try:
+        return parse(text)
+    except (CourseError, csv.Error) as error:
+        raise CourseError(f"the roster `{path}`: {error}") from error
+
+
+def parse(text: str) -> Roster:
+    """Make a roster of CSV text.
+
+    Raises CourseError saying which line is wrong.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    place = _places(next(reader, []))
+    students: dict[str, Student] = {}
+    for row in reader:
+        cells = {column: row[at].strip() if at < len(row) else "" for column, at in place.items()}
+        if not any(cell.strip() for cell in row):
+            continue
+        if not cells["id"]:
+            raise CourseError(f"line {reader.line_num} has no id")
+        if fold(cells["id"]) in students:
+            raise CourseError(f"line {reader.line_num}: id `{cells['id']}` is there twice")
+        students[fold(cells["id"])] = Student(**cells)
+    if not students:
+        raise CourseError("nobody is on it")
+    return Roster(tuple(students.values()))
+
+
+def fold(name: str) -> str:
+    """A name as it is compared: one Unicode form, one case, single spaces."""
+    return " ".join(unicodedata.normalize("NFC", name).casefold().split())
+
+
+def _places(header: Sequence[str]) -> dict[str, int]:
+    heads = [fold(head).replace("\ufeff", "") for head in header]
+    found = {
+        column: next(at for at, head in enumerate(heads) if head in names)
+        for column, names in COLUMNS.items()
+        if any(head in names for head in heads)
+    }
+    if "id" not in found:
+        raise CourseError(f"no column `id` in its header `{','.join(header)[:80]}`")
+    return found
+
+
+def _ids(student: Student) -> set[str]:
+    return {fold(student.id)}
+
+
+def _emails(student: Student) -> set[str]:
+    return {fold(student.email)} - {""}
+
+
+def _mailboxes(student: Student) -> set[str]:
+    return {fold(student.email).partition("@")[0]} - {""}
+
+
+def _names(student: Student) -> set[str]:
+    """The name as it stands, and as Canvas writes it: `Doe, Jane` or `Jane Doe` becomes `doejane`."""
+    if not student.name:
+        return set()
+    last, comma, first = student.name.partition(",")
+    words = [*first.split(), *last.split()] if comma else student.name.split()
+    orders = (words, [*words[-1:], *words[:-1]], [words[-1], words[0]])
+    plain = {"".join(c for c in fold("".join(order)) if c.isalnum()) for order in orders}
+    return {fold(student.name), fold(" ".join(words)), *plain}
