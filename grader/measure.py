@@ -153,7 +153,7 @@ def _begun(
     course: Course, out: Path, wanted: Wanted, settings: Settings, notes: tuple[str, ...]
 ) -> Measurements:
     """Nothing yet, or what an earlier run with the same settings and the same code has measured."""
-    from grader.hardware import machine_info
+    from grader.computer import machine_info
 
     profile, _ = hardware.choose(hardware.load_all(course.profiles), hardware.this_machine())
     new = Measurements(machine_info(), profile.name, settings, wanted.predictions, remarks=notes)
