@@ -53,6 +53,7 @@ class Doctor:
     def __init__(self) -> None:
         self.searches = 0
         self.suspects: dict[str, Bug] = {}
+        self.counts: list[tuple[Any, int]] = []
 
     def diagnose(self, error: BaseException) -> Diagnosis | None:
         """Explain a failed check, if exactly one kind of known bug does."""
@@ -62,7 +63,24 @@ class Doctor:
         found = _explain_module(evidence, known_bugs.BUGS if every else tuple(self.suspects.values()))
         if found is not None:
             self.suspects |= {bug.name: bug for bug in known_bugs.BUGS if bug.name == found.name}
-        return found or _explain_loop(evidence) or _explain_bytes(evidence)
+        return found or _explain_loop(evidence) or self._explain_bytes(evidence)
+
+    def _explain_bytes(self, evidence: dict[str, Any]) -> Diagnosis | None:
+        """Recognise a wrong count of a cache's bytes: by its value, and by every wrong one before it."""
+        past, value, want = (evidence.get(name) for name in ("past", "value", "want"))
+        if type(value) is not int or type(want) is not int or not isinstance(past, list | tuple):
+            return None
+        if value == want:
+            return None
+        self.counts.append((past, value))
+        try:
+            found = [entry for entry in COUNTS if all(entry[2](p) == got for p, got in self.counts)]
+        except (TypeError, ValueError, AttributeError, IndexError):
+            return None
+        if len(found) != 1:
+            return None
+        name, words, _ = found[0]
+        return Diagnosis(name, "what is counted", f"your number is that of a cache_bytes that {words}")
 
 
 def _evidence(trace: TracebackType | None) -> dict[str, Any]:
@@ -309,6 +327,11 @@ COUNTS: tuple[tuple[str, str, Callable[[Any], float]], ...] = (
         "takes every layer to be as large as the first",
         lambda p: len(p) * sum(t.nbytes for t in _tensors(p[:1])),
     ),
+    (
+        "bytes-first-dtype",
+        "takes every number to be as wide as the first",
+        lambda p: p[0][0].element_size() * sum(t.numel() for t in _tensors(p)),
+    ),
     ("bytes-four", "takes every number to have 4 bytes", lambda p: 4 * sum(t.numel() for t in _tensors(p))),
     ("bytes-storage", "counts the storage behind a view, not the view", _unique_storage),
     (
@@ -319,18 +342,3 @@ COUNTS: tuple[tuple[str, str, Callable[[Any], float]], ...] = (
     ("bytes-bits", "counts bits, not bytes", lambda p: 8 * sum(t.nbytes for t in _tensors(p))),
     ("bytes-one-row", "leaves out the batch", lambda p: sum(t[:1].nbytes for t in _tensors(p))),
 )
-
-
-def _explain_bytes(evidence: dict[str, Any]) -> Diagnosis | None:
-    """Recognise a wrong count of a cache's bytes by its value."""
-    past, value, want = (evidence.get(name) for name in ("past", "value", "want"))
-    if type(value) is not int or type(want) is not int or value == want or not isinstance(past, list | tuple):
-        return None
-    try:
-        found = [(name, words) for name, words, count in COUNTS if count(past) == value]
-    except (TypeError, ValueError, AttributeError, IndexError):
-        return None
-    if len(found) != 1:
-        return None
-    name, words = found[0]
-    return Diagnosis(name, "what is counted", f"your number is that of a cache_bytes that {words}")

@@ -112,7 +112,7 @@ class Grading:
         stage, check = self.checks[item.nodeid]
         if call.excinfo is not None and item.nodeid not in self._ended:
             verdict, message, trace = judge(call.excinfo.value)
-            if verdict is Verdict.FAIL:
+            if verdict is Verdict.FAIL and not stage.uses:  # there a known bug is what is asked for
                 doctor = self._doctors.setdefault(stage.slug, diagnosis.Doctor())
                 check, message, trace = explain(doctor, call.excinfo.value, item, check, message, trace)
             self._ended[item.nodeid] = Outcome(check, verdict, 0.0, message, trace)
