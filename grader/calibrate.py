@@ -30,6 +30,7 @@ from grader.timing import Arm, Estimate
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 MODEL = "small"
+SLACK = 2.0  # how many times as long as the solution a right but plainer step may take
 MIB = 2**20
 Kind = Literal["cpu", "cuda", "mps"]
 
@@ -93,10 +94,14 @@ class Probe:
         return decoding.in_turn({"step": step}, self.scale.effort)["step"].value
 
     def curve(self, model: subject.Student, position: int) -> dict[str, Estimate]:
-        """Seconds of a step of the small model, with the cache and without."""
-        shape = model.shape
+        """Seconds of a step of the small model, with the cache and without, on one thread as in grading."""
+        shape, threads = model.shape, torch.get_num_threads()
         text = bench.sample_text(shape.context, shape.vocab_size, PROMPT, self.device)
-        return decoding.latency(model, text, position, self.scale.effort)
+        torch.set_num_threads(1)
+        try:
+            return decoding.latency(model, text, position, self.scale.effort)
+        finally:
+            torch.set_num_threads(threads)
 
     def _arm(self, call: Callable[[], object]) -> Arm:
         wait = decoding.waiter(self.device)
@@ -163,6 +168,7 @@ def measured(course: Course, probe: Probe, name: str) -> HardwareProfile:
             meter.done(1)
     copy = f"a copy moves {bandwidth['copy']:.1f} GB/s"
     reading = f"a float32 matrix of {scale.matrix_mib} MiB times a vector; {copy}"
+    alone = ", on one thread" if kind == "cpu" else ""
     product = f"a product of two {scale.product} by {scale.product} matrices"
     least = f"a step of a model of {scale.layers} layers of width 1, median"
     return HardwareProfile(
@@ -174,14 +180,18 @@ def measured(course: Course, probe: Probe, name: str) -> HardwareProfile:
         peak_tflops={dtype: figure(value, product) for dtype, value in tflops.items()},
         step_overhead_ms=figure(overhead_s * 1e3, least),
         curves=tuple(
-            _curve(steps, mode, f"{how}, on {day}: the course's solution") for mode in ("cached", "uncached")
+            _curve(steps, mode, f"{how}, on {day}: the course's solution{alone}")
+            for mode in ("cached", "uncached")
         ),
+        scores=("latency",) if kind == "cpu" else (),  # stage 3 runs on the CPU
+        slack=SLACK,
     )
 
 
 def to_toml(profile: HardwareProfile) -> str:
     """A profile as TOML that `hardware.load` reads back."""
-    lines = [f"{key} = {_toml(getattr(profile, key))}" for key in ("name", "summary", "status")]
+    keys = ("name", "summary", "status", "slack", "scores")
+    lines = [f"{key} = {_toml(getattr(profile, key))}" for key in keys]
     match = {key: getattr(profile.match, key) for key in profile.match.__struct_fields__}
     tables: list[tuple[str, dict[str, Any]]] = [("[match]", {key: v for key, v in match.items() if v})]
     figures = {"bandwidth_gb_s": profile.bandwidth_gb_s, "step_overhead_ms": profile.step_overhead_ms}
