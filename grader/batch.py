@@ -12,8 +12,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grader import __version__, hardware, intake, marking, pool, results, roster, session
@@ -23,9 +22,9 @@ from grader.gradebook import Gradebook, Row, State
 from grader.intake import Intake
 from grader.marking import Done, Job
 from grader.pace import Pace
-from grader.render.prose import plural, points
-from grader.report import EXIT_BROKEN, EXIT_FAILED, EXIT_PASSED, EXIT_USAGE
-from grader.results import PARTIAL, Conditions, Shelf
+from grader.render.prose import one_line, plural, points
+from grader.report import EXIT_BROKEN, EXIT_FAILED, EXIT_PASSED, EXIT_USAGE, Report
+from grader.results import PARTIAL, REPORT, Conditions, Shelf
 from grader.roster import Roster
 from grader.scoring import possible_points
 from grader.session import Options
@@ -61,6 +60,51 @@ class Batch:
     lines: tuple[str, ...]
 
 
+@dataclass(slots=True)
+class _Going:
+    """A batch while it goes on: what is done, by its shelf, and seconds by phase."""
+
+    course: Course
+    wanted: Wanted
+    conditions: Conditions
+    done: dict[Shelf, Done] = field(default_factory=dict)
+    seconds: Counter[str] = field(default_factory=Counter)
+
+    def grade(self, jobs: Sequence[Job]) -> None:
+        """Grade what is not graded yet, in one pass or two."""
+        for job in jobs:
+            if kept := self._current(job, REPORT):
+                self.done[job.shelf] = marking.told(job, kept)
+        waiting = [job for job in jobs if job.shelf not in self.done]
+        count = min(len(waiting), self.wanted.jobs or os.cpu_count() or 1)
+        clocked = tuple(
+            s.slug for s in self.course.stages if _by_the_clock(self.course, s, self.wanted.public_only)
+        )
+        if count < 2 or not 0 < len(clocked) < len(self.course.stages):
+            self._pass("graded", waiting, count)
+            return
+        rest = tuple(stage.slug for stage in self.course.stages if stage.slug not in clocked)
+        parts = [replace(job, slugs=rest) for job in waiting]
+        self._pass("graded but for timing", [p for p in parts if not self._current(p, PARTIAL)], count)
+        left = [replace(job, slugs=clocked, is_last=True) for job in waiting if job.shelf not in self.done]
+        self._pass("timed, one at a time", left, 1)
+
+    def _current(self, job: Job, name: str) -> Report | None:
+        return None if self.wanted.force else marking.current(job, self.course, self.conditions, name)
+
+    def _pass(self, what: str, jobs: Sequence[Job], count: int) -> None:
+        options = self.wanted.options
+        graded = pool.run(self.course, options, marking.grade, jobs, jobs=count, lost=marking.lost)
+        with Pace(what, len(jobs)) as pace:
+            for job, result in graded:
+                pace.one()
+                self.seconds.update(result.seconds)
+                if result.row:
+                    self.done[job.shelf] = result
+                    if result.row.state is State.BROKEN:
+                        pace.remark(f"{job.name}: {one_line((*result.row.notes, 'a check broke')[0])}")
+
+
 def run(course: Course, wanted: Wanted) -> Batch:
     """Find, grade, write. Everything but what is in flight survives an interruption.
 
@@ -75,8 +119,9 @@ def run(course: Course, wanted: Wanted) -> Batch:
     conditions = _conditions(course, wanted.options)
     known = roster.load(wanted.roster) if wanted.roster else Roster()
     found = intake.find(wanted.path, course, known, on_duplicate=wanted.on_duplicate, out=wanted.out)
-    done = _graded(course, wanted, conditions, _jobs(course, wanted, found))
-    book = _book(course, conditions, found, list(done.values()), time.monotonic() - begun)
+    going = _Going(course, wanted, conditions)
+    going.grade(_jobs(course, wanted, found))
+    book = _book(going, found, time.monotonic() - begun)
     written = results.write(wanted.out, book)
     return Batch(_status(book), (*_said(book), *(f"wrote {path}" for path in written)))
 
@@ -94,46 +139,9 @@ def _jobs(course: Course, wanted: Wanted, found: Intake) -> list[Job]:
     names = results.folders(entry.key for entry in found.entries)
     slugs = tuple(stage.slug for stage in course.stages)
     return [
-        Job(entry, Shelf(wanted.out / names[entry.key]), intake.fit(entry.key), slugs)
+        Job(entry, Shelf(wanted.out / names[entry.key]), results.label(entry.key), slugs)
         for entry in found.entries
     ]
-
-
-def _graded(course: Course, wanted: Wanted, conditions: Conditions, jobs: Sequence[Job]) -> dict[Shelf, Done]:
-    """Grade what is not graded yet, in one pass or two; what comes of each by its shelf."""
-    done: dict[Shelf, Done] = {}
-    for job in [] if wanted.force else jobs:
-        if kept := marking.current(job, course, conditions):
-            done[job.shelf] = marking.told(job, kept)
-    waiting = [job for job in jobs if job.shelf not in done]
-    count = min(len(waiting), wanted.jobs or os.cpu_count() or 1)
-    clocked = tuple(s.slug for s in course.stages if _by_the_clock(course, s, wanted.public_only))
-    grade = partial(_pass, course, wanted, done)
-    if count < 2 or not 0 < len(clocked) < len(course.stages):
-        grade("graded", waiting, count)
-        return done
-    rest = tuple(stage.slug for stage in course.stages if stage.slug not in clocked)
-    first = [replace(job, slugs=rest) for job in waiting]
-    if not wanted.force:
-        first = [job for job in first if not marking.current(job, course, conditions, PARTIAL)]
-    grade("graded but for the clock", first, count)
-    last = [replace(job, slugs=clocked, is_last=True) for job in waiting if job.shelf not in done]
-    grade("timed, one at a time", last, 1)
-    return done
-
-
-def _pass(
-    course: Course, wanted: Wanted, done: dict[Shelf, Done], what: str, jobs: Sequence[Job], count: int
-) -> None:
-    """Grade some; note those that are whole, and everybody's seconds."""
-    with Pace(what, len(jobs)) as pace:
-        graded = pool.run(course, wanted.options, marking.grade, jobs, jobs=count, lost=marking.lost)
-        for job, result in graded:
-            pace.one()
-            if result.row:
-                done[job.shelf] = result
-                if result.row.state is State.BROKEN:
-                    pace.remark(f"{job.name}: {result.row.notes[0] if result.row.notes else 'a check broke'}")
 
 
 def _by_the_clock(course: Course, stage: Stage, public_only: bool) -> bool:
@@ -146,33 +154,37 @@ def _by_the_clock(course: Course, stage: Stage, public_only: bool) -> bool:
     )
 
 
-def _book(
-    course: Course, conditions: Conditions, found: Intake, done: Sequence[Done], wall_s: float
-) -> Gradebook:
+def _book(going: _Going, found: Intake, wall_s: float) -> Gradebook:
     """Everybody's rows, those without a submission too, in the order of names."""
+    course, conditions, done = going.course, going.conditions, going.done.values()
     rows = [one.row for one in done if one.row]
-    rows += [
-        Row(intake.fit(s.id), State.MISSING, name=intake.fit(s.name), email=intake.fit(s.email))
-        for s in found.missing
-    ]
-    seconds: Counter[str] = Counter()
-    for one in done:
-        seconds.update(one.seconds)
-    possible = {
-        stage.slug: possible_points(
-            stage, hidden=len(course.tests(stage, public_only=conditions.public_only)) > 1
-        )
-        for stage in course.stages
-    }
+    for student in found.missing:
+        name, email = intake.fit(student.name), intake.fit(student.email)
+        rows.append(Row(results.label(student.id), State.MISSING, name=name, email=email))
     return Gradebook(
         title=f"{course.title} {course.version}",
         rows=tuple(sorted(rows, key=lambda row: (row.student.casefold(), row.student))),
-        possible=possible,
+        possible={stage.slug: _possible(course, stage, conditions.public_only) for stage in course.stages},
         titles={check: title for one in done for check, title in one.titles.items()},
-        remarks=(*found.duplicates, *(f"left aside: {intake.fit(name)}" for name in found.aside)),
+        remarks=(*_isolation(conditions), *found.duplicates, *_aside(found)),
         conditions={name: str(getattr(conditions, name)) for name in conditions.__slots__},
-        seconds={"wall": wall_s, **seconds},
+        seconds={"wall": wall_s, **going.seconds},
     )
+
+
+def _possible(course: Course, stage: Stage, public_only: bool) -> float:
+    return possible_points(stage, hidden=len(course.tests(stage, public_only=public_only)) > 1)
+
+
+def _isolation(conditions: Conditions) -> list[str]:
+    is_weak = conditions.isolation != "confined"
+    return [
+        f"isolation was `{conditions.isolation}`: what was graded could read files and the network"
+    ] * is_weak
+
+
+def _aside(found: Intake) -> list[str]:
+    return [f"left aside, no submission: {', '.join(map(intake.fit, found.aside))}"] * bool(found.aside)
 
 
 def _status(book: Gradebook) -> int:

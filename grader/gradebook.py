@@ -109,6 +109,7 @@ def row_of(report: Report, folder: str, state: State = State.GRADED) -> Row:
     outcomes = [outcome for stage in report.stages for outcome in stage.outcomes]
     if state is State.GRADED and report.exit_status == EXIT_BROKEN:
         state = State.BROKEN
+    wrong = outcomes if state is not State.UNREADABLE else []
     scored = [stage for stage in report.stages if stage.scored and state is not State.UNREADABLE]
     return Row(
         student=report.submission.id,
@@ -116,8 +117,8 @@ def row_of(report: Report, folder: str, state: State = State.GRADED) -> Row:
         folder=folder,
         stages={stage.slug: stage.earned for stage in scored},
         verdicts=dict(Counter(str(outcome.verdict) for outcome in outcomes)),
-        failed=_ids(o for o in outcomes if o.verdict.counts_against and o.verdict is not Verdict.TODO),
-        unwritten=_ids(o for o in outcomes if o.verdict is Verdict.TODO),
+        failed=_ids(o for o in wrong if o.verdict.counts_against and o.verdict is not Verdict.TODO),
+        unwritten=_ids(o for o in wrong if o.verdict is Verdict.TODO),
         diagnoses=tuple(sorted({str(o.metrics["diagnosis"]) for o in outcomes if "diagnosis" in o.metrics})),
         digest=report.submission.digest,
         graded_at=report.started,
@@ -201,5 +202,5 @@ def _points(value: float | None) -> str:
 
 def _harmless(text: str) -> str:
     """Text that a spreadsheet takes for text: one line, and never a formula."""
-    line = " ".join(text.split())
+    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
     return "'" + line if line.startswith(FORMULA) else line

@@ -21,7 +21,7 @@ from grader.roster import Roster, Student
 from grader.submission import ARCHIVES, EXERCISES, Submission, is_junk
 
 NBGRADER = "submitted"
-TIMESTAMP = "timestamp.txt"
+CODE = (*ARCHIVES, ".py")
 ASIDE = (".csv", ".yml", ".yaml", ".json", ".md", ".html", ".xlsx", ".ods", ".db", ".ini", ".log")
 POLICIES = ("latest", "first", "error")
 
@@ -108,7 +108,7 @@ def load(entry: Entry, course: Course, name: str) -> Submission:
         try:
             read, said = _read(piece, course)
         except (SubmissionError, OSError) as error:
-            refused.append(str(error))
+            refused.append(str(error).replace(str(piece.path), piece.path.name))  # for the student's eyes
             continue
         notes += [*said, *(f"`{file}` was handed in twice" for file in sorted(files.keys() & read.keys()))]
         files |= read
@@ -144,11 +144,13 @@ def _pieces(path: Path, stage_files: Sequence[str], out: Path) -> Iterator[Piece
 
 def _nbgrader(student: Path, stage_files: Sequence[str]) -> Iterator[Piece]:
     """The assignments that a student has in nbgrader's `submitted/STUDENT/ASSIGNMENT/`."""
-    if student.is_symlink() or not student.is_dir():
-        yield _piece(student, stage_files)
-        return
-    for assignment in _listed(student) or [student]:
-        piece = _piece(assignment, stage_files)
+    whole = _piece(student, stage_files)
+    try:
+        within = [] if whole.refused or not student.is_dir() else _listed(student)
+    except OSError as error:
+        within, whole = [], replace(whole, refused=f"it can't be looked into: {error.strerror}")
+    folders = [_piece(path, stage_files) for path in within if path.is_dir()]
+    for piece in folders or [whole]:
         yield replace(piece, named=Named(student.name))
 
 
@@ -157,7 +159,10 @@ def _unwrapped(path: Path, stage_files: Sequence[str], out: Path) -> Path:
     inside = _listed(path, out)
     if len(inside) != 1 or inside[0].is_symlink() or not inside[0].is_dir():
         return path
-    within = [entry.name for entry in _listed(inside[0], out)]
+    try:
+        within = [entry.name for entry in _listed(inside[0], out)]
+    except OSError:
+        return path
     is_submission = EXERCISES in within or any(name in stage_files for name in within)
     return path if is_submission or len(within) < 2 else inside[0]
 
@@ -166,7 +171,7 @@ def _listed(folder: Path, out: Path | None = None) -> list[Path]:
     """What lies in a folder, junk and our own results aside, in the order of names."""
     spared = out.resolve() if out else None
     entries = itertools.islice(folder.iterdir(), archive.MAX_MEMBERS)
-    return sorted(e for e in entries if not is_junk(e.name) and (spared is None or e.resolve() != spared))
+    return sorted(e for e in entries if not is_junk(e.name) and (e.is_symlink() or e.resolve() != spared))
 
 
 def _piece(path: Path, stage_files: Sequence[str]) -> Piece:
@@ -188,10 +193,10 @@ def _piece(path: Path, stage_files: Sequence[str]) -> Piece:
 
 
 def _only_archive(folder: Path) -> Path | None:
-    """The archive that is all a folder holds, as a platform stores one file of a student."""
-    inside = [entry for entry in _listed(folder) if entry.name != TIMESTAMP]
-    found = [e for e in inside if e.name.lower().endswith(ARCHIVES) and e.is_file() and not e.is_symlink()]
-    return found[0] if len(inside) == len(found) == 1 else None
+    """The one archive in a folder that holds no code beside it, as a platform stores a student's file."""
+    inside = [entry for entry in _listed(folder) if entry.is_dir() or entry.name.lower().endswith(CODE)]
+    is_one = len(inside) == 1 and inside[0].name.lower().endswith(ARCHIVES)
+    return inside[0] if is_one and stat.S_ISREG(inside[0].lstat().st_mode) else None
 
 
 def _handed_in(folder: Path) -> float:
@@ -206,7 +211,7 @@ def _entries(
     """One entry a student, and a line for each who gave something twice."""
     groups: dict[tuple[Student | None, str], list[Piece]] = {}
     for piece in sorted(pieces, key=lambda piece: piece.order):
-        student = roster.find((piece.named.student, *piece.named.aliases))
+        student = roster.find((piece.named.student, *piece.named.aliases), piece.named.number)
         groups.setdefault((student, student.id if student else piece.named.student), []).append(piece)
     entries, told = [], []
     for (student, key), given in groups.items():

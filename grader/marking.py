@@ -61,11 +61,8 @@ def current(job: Job, course: Course, conditions: Conditions, name: str = REPORT
 def told(job: Job, report: Report) -> Done:
     """The row of a whole report; where it is broken and an earlier one is kept, with that one's points."""
     row = row_of(report, job.shelf.folder.name, State.UNREADABLE if _is_unreadable(report) else State.GRADED)
-    kept = job.shelf.kept() if row.state is State.BROKEN else None
-    if kept and kept.exit_status != EXIT_BROKEN:
-        note = f"the grader broke when it graded this again; these are the points of {kept.started}"
-        old = row_of(kept, row.folder)
-        row = replace(old, state=State.BROKEN, notes=(note, *old.notes))
+    if row.state is State.BROKEN:
+        row = _earlier(job, "a check broke by the grader's own fault") or row
     outcomes = [outcome for stage in report.stages for outcome in stage.outcomes]
     titles = {o.check.id: o.check.title for o in outcomes if o.verdict.counts_against}
     return Done(_personal(row, job.entry), titles)
@@ -73,7 +70,16 @@ def told(job: Job, report: Report) -> Done:
 
 def lost(job: Job, why: str = "the grader died over it") -> Done:
     """What comes of a submission that the grader itself failed over; the next run grades it again."""
-    return Done(_personal(Row(job.name, State.BROKEN, notes=(why,)), job.entry))
+    return Done(_personal(_earlier(job, why) or Row(job.name, State.BROKEN, notes=(why,)), job.entry))
+
+
+def _earlier(job: Job, why: str) -> Row | None:
+    """The row of an earlier good report, which a fault of ours does not take away; None without one."""
+    kept = job.shelf.kept()
+    if kept is None or kept.exit_status == EXIT_BROKEN:
+        return None
+    row = row_of(kept, job.shelf.folder.name, State.BROKEN)
+    return replace(row, notes=(f"{why}; these are the points of {kept.started}", *row.notes))
 
 
 def _grade(one: Session, job: Job) -> Done:

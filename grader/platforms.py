@@ -24,7 +24,8 @@ class Named:
     """What a name says: the student, what else they may be known by, and the file as they named it.
 
     `file` is empty where the name is a whole submission's. Of two uploads the one with the greater `attempt`
-    is the later; `late` is the platform's own mark.
+    is the later; `late` is the platform's own mark; `number` the student's on the platform, which may be
+    the roster's id.
     """
 
     student: str
@@ -32,18 +33,17 @@ class Named:
     file: str = ""
     late: bool = False
     attempt: tuple[int, int] = (0, 0)
+    number: str = ""
 
 
 def parse(name: str, stage_files: Sequence[str], *, is_folder: bool = False) -> Named:
     """Read an entry's name. `student` is empty for a bare stage file, which does not say whose it is."""
-    if found := MOODLE.fullmatch(name):
-        return Named(
-            f"{found['name']}_{found['user']}", (found["name"], found["user"]), _plain(found["file"])
-        )
     if not is_folder and (found := CANVAS.fullmatch(name)):
         attempt = int(found["attempt"][:18]), _copies(found["file"])
-        aliases = found["name"], found["user"]
-        return Named("_".join(aliases), aliases, _plain(found["file"]), bool(found["late"]), attempt)
+        student, number = f"{found['name']}_{found['user']}", found["user"]
+        return Named(student, (found["name"],), _plain(found["file"]), bool(found["late"]), attempt, number)
+    if found := MOODLE.fullmatch(name):  # its number is on nobody's roster
+        return Named(f"{found['name']}_{found['user']}", (found["name"],), _plain(found["file"]))
     if is_folder:
         return Named(name)
     plain = _plain(name)

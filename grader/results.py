@@ -63,8 +63,11 @@ class Shelf:
         reports.write(self.folder / PAGE, html.render(report))
         reports.write(self.folder / STUDENTS_PAGE, html.render(student))
         reports.write(self.folder / REPORT, reports.to_json(report))  # last: with it a submission is done
-        for name in (PARTIAL, BROKEN):
-            (self.folder / name).unlink(missing_ok=True)
+        for stale in (
+            self.folder / BROKEN,
+            *self.folder.glob(".*"),
+        ):  # a part, or what a kill left half written
+            stale.unlink(missing_ok=True)
 
     def keep_part(self, report: Report) -> None:
         """Write a report that lacks the stages by the clock."""
@@ -83,6 +86,15 @@ def write(out: Path, book: Gradebook) -> tuple[Path, ...]:
     for name, text in files.items():
         reports.write(out / name, text)
     return tuple(out / name for name in files)
+
+
+def label(key: str) -> str:
+    """A student's key fit to show: unchanged where it is, else with a mark that tells it from others."""
+    text = key.encode("utf-8", "backslashreplace").decode()
+    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)[
+        :LONGEST_BYTES
+    ].strip()
+    return plain if plain == key else f"{plain}~{_mark(key)}"
 
 
 def folders(keys: Iterable[str]) -> dict[str, str]:

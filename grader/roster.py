@@ -7,6 +7,7 @@ import io
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from grader.errors import CourseError
@@ -27,20 +28,38 @@ class Student:
     email: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Roster:
     """The class, in the roster's order; an empty one knows nobody."""
 
     students: tuple[Student, ...] = ()
 
-    def find(self, names: Iterable[str]) -> Student | None:
-        """The one student whom the names mean: by id, else by email, mailbox or name; None if unsure."""
+    def find(self, names: Iterable[str], number: str = "") -> Student | None:
+        """The one student whom the names mean: by id, else by email, mailbox or name; None if unsure.
+
+        A platform's `number` may be the id, but is so only where no name speaks against it.
+        """
         wanted = {fold(name) for name in names} - {""}
-        for keys in (_ids, _emails, _mailboxes, _names):
-            found = [student for student in self.students if not wanted.isdisjoint(keys(student))]
+        for student in self._known[0].get(fold(number), ()):
+            if not _names(student) or not wanted.isdisjoint(_names(student)):
+                return student
+        for known in self._known:
+            found = {student for name in wanted for student in known.get(name, ())}
             if found:
-                return found[0] if len(found) == 1 else None
+                return found.pop() if len(found) == 1 else None
         return None
+
+    @cached_property
+    def _known(self) -> tuple[dict[str, list[Student]], ...]:
+        """Who goes by what: by id, by email, by its first part, by name."""
+        indices = []
+        for keys in (_ids, _emails, _mailboxes, _names):
+            index: dict[str, list[Student]] = {}
+            for student in self.students:
+                for key in keys(student):
+                    index.setdefault(key, []).append(student)
+            indices.append(index)
+        return tuple(indices)
 
 
 def load(path: Path) -> Roster:

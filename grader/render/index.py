@@ -6,6 +6,7 @@ import base64
 import hashlib
 import statistics
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -40,13 +41,13 @@ def render(book: Gradebook, *, report: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["link"] = partial(_link, report=report)
     environment.filters |= {"points": points, "plural": plural, "printable": printable, "one_line": one_line}
     css, script = ((FOLDER / name).read_text(encoding="utf-8") for name in (STYLE, SCRIPT))
     totals = book.totals
     return environment.get_template(TEMPLATE).render(
         book=book,
         possible=sum(book.possible.values()),
-        links={row.student: _link(row, report) for row in book.rows},
         bins=histogram(totals, sum(book.possible.values())),
         median=statistics.median(totals) if totals else None,
         counts=[(str(state), book.count(state)) for state in State if book.count(state)],
@@ -69,7 +70,7 @@ def histogram(totals: list[float], possible: float) -> list[Bin]:
 
 def _link(row: Row, report: str) -> str:
     """Where the student's page lies, from here; never anything but a path below this folder."""
-    return f"./{quote(row.folder)}/{quote(report)}" if row.folder else ""
+    return f"./{quote(row.folder)}/{quote(report)}"
 
 
 def _policy(css: str, script: str) -> str:
