@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from grader.errors import SubmissionError
 from grader.platforms import Named
 from grader.report import SubmissionInfo
 from grader.roster import Roster, Student
-from grader.submission import ARCHIVES, EXERCISES, Submission, is_junk
+from grader.submission import ARCHIVES, EXERCISES, Submission
 
 NBGRADER = "submitted"
 CODE = (*ARCHIVES, ".py")
@@ -131,12 +131,12 @@ def _pieces(path: Path, stage_files: Sequence[str], out: Path) -> Iterator[Piece
     """Everything in the class's folder, whichever layout it has."""
     if path.resolve().name == NBGRADER or (path / NBGRADER).is_dir():
         root = path if path.resolve().name == NBGRADER else path / NBGRADER
-        for student in _listed(root, out):
+        for student in _listed(root, out, is_junk=_left_behind):
             yield from _nbgrader(student, stage_files)
         return
     root = _unwrapped(path, stage_files, out)
     people = gradescope.submitters(root)
-    for entry in _listed(root, out):
+    for entry in _listed(root, out, is_junk=_left_behind):
         piece = _piece(entry, stage_files)
         for named in people.get(entry.name) or (piece.named,):
             yield replace(piece, named=named)
@@ -151,7 +151,7 @@ def _nbgrader(student: Path, stage_files: Sequence[str]) -> Iterator[Piece]:
         within, whole = [], replace(whole, refused=f"it can't be looked into: {error.strerror}")
     folders = [_piece(path, stage_files) for path in within if path.is_dir()]
     for piece in folders or [whole]:
-        yield replace(piece, named=Named(student.name))
+        yield replace(piece, named=Named(student.name if whole.named.student else ""))
 
 
 def _unwrapped(path: Path, stage_files: Sequence[str], out: Path) -> Path:
@@ -167,16 +167,25 @@ def _unwrapped(path: Path, stage_files: Sequence[str], out: Path) -> Path:
     return path if is_submission or len(within) < 2 else inside[0]
 
 
-def _listed(folder: Path, out: Path | None = None) -> list[Path]:
+def _listed(
+    folder: Path, out: Path | None = None, *, is_junk: Callable[[str], bool] = submission.is_junk
+) -> list[Path]:
     """What lies in a folder, junk and our own results aside, in the order of names."""
     spared = out.resolve() if out else None
     entries = itertools.islice(folder.iterdir(), archive.MAX_MEMBERS)
     return sorted(e for e in entries if not is_junk(e.name) and (e.is_symlink() or e.resolve() != spared))
 
 
+def _left_behind(name: str) -> bool:
+    """Whether some program left it in a class's folder; what else is hidden there is told, and no student."""
+    return name in submission.JUNK or name.startswith("._") or name == ".DS_Store"
+
+
 def _piece(path: Path, stage_files: Sequence[str]) -> Piece:
     kind = path.lstat().st_mode
     named = platforms.parse(path.name, stage_files, is_folder=stat.S_ISDIR(kind))
+    if path.name.startswith("."):
+        return Piece(path, Named(""))
     if stat.S_ISLNK(kind):
         return Piece(path, named, refused="it is a symbolic link, which is not followed")
     if stat.S_ISREG(kind):

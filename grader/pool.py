@@ -96,7 +96,8 @@ def _deal(
 def _give(grader: _Grader, work: Callable[..., Any], queue: list[T], upcoming: Iterator[int]) -> None:
     grader.item = next(upcoming, -1)
     if grader.item >= 0:
-        grader.pipe.send((work, queue[grader.item]))
+        with suppress(BrokenPipeError):  # it died since; the next answer tells
+            grader.pipe.send((work, queue[grader.item]))
 
 
 def _start(root: Path, options: Options) -> _Grader:

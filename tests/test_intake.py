@@ -103,10 +103,11 @@ def test_names_with_spaces_apostrophes_and_other_letters_are_kept(
 
 def test_what_programs_leave_behind_is_no_student(class_: Path, course: courses.Course) -> None:
     put(class_, f"ada/{ONE}", f"bob/{ONE}", f"__MACOSX/{ONE}", f"__pycache__/{ONE}", f".venv/{ONE}")
-    put(class_, "._ada", ".DS_Store", f"venv/{ONE}", f"out/{ONE}", "grades.csv", "README.md")
+    put(class_, "._ada", ".DS_Store", f".hidden/{ONE}", f"venv/{ONE}", f"out/{ONE}")
+    put(class_, "grades.csv", "README.md")
     found = find(class_, course)
     assert [entry.key for entry in found.entries] == ["ada", "bob"]
-    assert found.aside == ("README.md", "grades.csv")
+    assert found.aside == (".hidden", "README.md", "grades.csv")
 
 
 def test_exactly_one_wrapping_folder_is_unwrapped(class_: Path, course: courses.Course) -> None:

@@ -1,0 +1,422 @@
+"""`grade batch`: everybody graded once, whatever happens to one of them or to the run."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from grader import __version__, batch
+from grader import course as courses
+from grader.cli import cli
+from grader.course import Course, Stage
+from grader.errors import CourseError, SandboxError
+from grader.hardware import FALLBACK
+from grader.marking import Done, Job
+from grader.outcome import Check, Outcome, Verdict, Visibility
+from grader.report import Machine, Report, StageResult, from_json
+from grader.session import Options
+from grader.submission import Submission
+
+MANIFEST = """
+[course]
+title = "Tiny"
+version = "1"
+"""
+STAGE = """
+[[stage]]
+slug = "stage{n}"
+title = "Stage {n}"
+file = "stage{n}_part.py"
+points = 10
+hidden_points = 4
+summary = "s"
+hints = ["a", "b", "c"]
+"""
+PUBLIC = '''
+import pytest
+
+@pytest.mark.check(weight=2{clock})
+def test_answer(student):
+    """The answer is right."""
+    assert student.answer() == 42, "not 42"
+'''
+HIDDEN = '''
+def test_other(student):
+    """The other answer is right."""
+    assert student.other() == 6174, "the secret is 6174"
+'''
+RIGHT = "def answer():\n    return 42\n\ndef other():\n    return 6174\n"
+ONE, TWO = "stage1_part.py", "stage2_part.py"
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Course:
+    """Two stages, of which the second has a check by the clock."""
+    root = tmp_path / "course"
+    for folder in ("exercises", "tests_public", "tests_hidden", "hardware_profiles"):
+        (root / folder).mkdir(parents=True)
+    manifest = MANIFEST + STAGE.format(n=1) + STAGE.format(n=2)
+    (root / "exercises" / "stages.toml").write_text(manifest)
+    (root / "exercises" / "gpt2.py").write_text("class Config:\n    pass\n")
+    for number, clock in ((1, ""), (2, ", clock=True")):
+        (root / "tests_public" / f"test_stage{number}_part.py").write_text(PUBLIC.format(clock=clock))
+        (root / "tests_hidden" / f"test_stage{number}_part.py").write_text(HIDDEN)
+    return courses.load(root)
+
+
+class FakeSession:
+    """Grades by what the first stage's file says, and remembers what it graded, a line a stage."""
+
+    graded: list[str]
+
+    def __init__(self, course: Course, options: Options) -> None:
+        self.course, self.options = course, options
+
+    def grade(self, submission: Submission, stages: Sequence[Stage], **_: object) -> Report:
+        says = submission.files.get(ONE, b"").decode()
+        if says == "sandbox":
+            raise SandboxError("no worker")
+        if says == "surprise":
+            raise KeyError("surprise")
+        if says == "course":
+            raise CourseError("no checks")
+        self.graded += [f"{submission.info.id}:{stage.slug}" for stage in stages]
+        return Report(
+            submission.info, "Tiny", "1", self.course.digest, __version__, f"given:{self.options.seed}",
+            Machine(), FALLBACK, "confined", {}, self.options.public_only, "2026-11-29T10:00:00", 2.0,
+            tuple(result(stage, says) for stage in stages),
+        )  # fmt: skip
+
+
+def result(stage: Stage, says: str) -> StageResult:
+    verdict = Verdict(says) if says in set(Verdict) else Verdict.PASS if says else Verdict.TODO
+    check = Check(f"{stage.slug}.answer", "The answer", Visibility.HIDDEN)
+    earned = stage.points * (verdict is Verdict.PASS)
+    outcome = Outcome(check, verdict, 0.5, "why")
+    return StageResult(
+        stage.slug, stage.title, stage.file, earned, stage.points, (outcome,), verdict is not Verdict.BROKEN
+    )
+
+
+@pytest.fixture
+def graded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the fake sessions grade, in order; it is cleared by the test."""
+    seen: list[str] = []
+    monkeypatch.setattr(FakeSession, "graded", seen, raising=False)
+    monkeypatch.setattr("grader.session.level_of", lambda wanted: "confined" if wanted == "auto" else wanted)
+    monkeypatch.setattr(batch.pool, "run", one_by_one())
+    return seen
+
+
+def one_by_one(stop_after: int = -1, kill: str = "") -> Callable[..., Iterator[tuple[Job, Done]]]:
+    """A pool without processes; it is interrupted after so many, and a grader dies over one."""
+
+    def run(
+        course: Course,
+        options: Options,
+        work: Callable[[FakeSession, Job], Done],
+        items: Iterable[Job],
+        *,
+        jobs: int,
+        lost: Callable[[Job], Done],
+    ) -> Iterator[tuple[Job, Done]]:
+        for number, job in enumerate(items):
+            if number == stop_after:
+                raise KeyboardInterrupt
+            yield job, lost(job) if job.name == kill else work(FakeSession(course, options), job)
+
+    return run
+
+
+@pytest.fixture
+def class_(tmp_path: Path) -> Path:
+    folder = tmp_path / "class"
+    for name, says in (("ada", "pass"), ("bob", "fail"), ("cyd", "timeout")):
+        hand_in(folder, name, says)
+    return folder
+
+
+def hand_in(class_: Path, name: str, text: str, file: str = ONE) -> None:
+    (class_ / name).mkdir(parents=True, exist_ok=True)
+    (class_ / name / file).write_text(text)
+
+
+def grade(course: Course, class_: Path, *options: str) -> Result:
+    out = class_.parent / "out"
+    words = ["--course", str(course.root), "batch", str(class_), "--out", str(out), "--seed", "s", *options]
+    return CliRunner().invoke(cli, words)
+
+
+def scores(class_: Path) -> dict[str, dict[str, str]]:
+    text = (class_.parent / "out" / "scores.csv").read_text(encoding="utf-8")
+    return {row["student"]: row for row in csv.DictReader(text.splitlines())}
+
+
+def kept(class_: Path, name: str) -> Report:
+    return from_json((class_.parent / "out" / name / "report.json").read_text(encoding="utf-8"))
+
+
+def test_everybody_has_reports_and_a_line(course: Course, class_: Path, graded: list[str]) -> None:
+    done = grade(course, class_, "--jobs", "1")
+    assert done.exit_code == 1, done.output
+    assert graded == [f"{name}:stage{n}" for name in ("ada", "bob", "cyd") for n in (1, 2)]
+    out = class_.parent / "out"
+    assert sorted(p.name for p in out.iterdir()) == [
+        *("ada", "bob", "cyd"), "index.html", "scores.csv", "summary.json"
+    ]  # fmt: skip
+    assert sorted(p.name for p in (out / "ada").iterdir()) == ["report.html", "report.json", "student.html"]
+    assert [scores(class_)[n]["total"] for n in ("ada", "bob", "cyd")] == ["20", "0", "0"]
+    assert scores(class_)["cyd"]["timeout"] == "2"
+    assert "3 students: 3 graded" in done.stdout
+
+
+def test_a_class_that_passes_everything_is_status_nought(
+    course: Course, tmp_path: Path, graded: list[str]
+) -> None:
+    hand_in(tmp_path / "class", "ada", "pass")
+    assert grade(course, tmp_path / "class").exit_code == 0
+
+
+def test_stages_by_the_clock_are_graded_last_and_alone(
+    course: Course, class_: Path, graded: list[str]
+) -> None:
+    done = grade(course, class_, "--jobs", "2")
+    assert [line.partition(":")[2] for line in graded] == ["stage1"] * 3 + ["stage2"] * 3
+    report = kept(class_, "ada")
+    assert [stage.slug for stage in report.stages] == ["stage1", "stage2"]
+    assert (report.earned, report.seconds) == (20, 4.0)
+    summary = json.loads((class_.parent / "out" / "summary.json").read_text())
+    assert summary["seconds"]["checks"] == pytest.approx(3 * 2 * 0.5)
+    assert "timed, one at a time: 3 to do" in done.stderr
+
+
+def test_nothing_is_graded_twice(course: Course, class_: Path, graded: list[str]) -> None:
+    first = grade(course, class_)
+    graded.clear()
+    again = grade(course, class_)
+    assert graded == []
+    assert again.stdout == first.stdout
+    assert grade(course, class_, "--force").exit_code == 1
+    assert len(graded) == 6
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_an_interrupted_batch_goes_on_where_it_stopped(
+    jobs: str, after: int, course: Course, class_: Path, graded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch.pool, "run", one_by_one(stop_after=after))
+    assert grade(course, class_, "--jobs", jobs).exit_code == 130
+    assert len(graded) == after * (2 if jobs == "1" else 1)
+    monkeypatch.setattr(batch.pool, "run", one_by_one())
+    assert grade(course, class_, "--jobs", jobs).exit_code == 1
+    assert sorted(graded) == sorted(f"{name}:stage{n}" for name in ("ada", "bob", "cyd") for n in (1, 2))
+    assert len(scores(class_)) == 3
+
+
+def test_what_was_only_timed_is_not_graded_again_but_for_timing(
+    course: Course, class_: Path, graded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = one_by_one(), []
+
+    def second_pass_stops(*args: object, **more: object) -> Iterator[tuple[Job, Done]]:
+        calls.append(1)
+        return (one_by_one(stop_after=1) if len(calls) == 2 else real)(*args, **more)
+
+    monkeypatch.setattr(batch.pool, "run", second_pass_stops)
+    assert grade(course, class_, "--jobs", "2").exit_code == 130
+    graded.clear()
+    monkeypatch.setattr(batch.pool, "run", real)
+    grade(course, class_, "--jobs", "2")
+    assert graded == ["bob:stage2", "cyd:stage2"]
+
+
+def test_what_changed_is_graded_again_and_nothing_else(
+    course: Course, class_: Path, graded: list[str]
+) -> None:
+    grade(course, class_, "--jobs", "1")
+    graded.clear()
+    hand_in(class_, "bob", "pass")
+    grade(course, class_, "--jobs", "1")
+    assert graded == ["bob:stage1", "bob:stage2"]
+    assert scores(class_)["bob"]["total"] == "20"
+
+
+def test_a_changed_course_or_option_is_graded_again(course: Course, class_: Path, graded: list[str]) -> None:
+    grade(course, class_)
+    graded.clear()
+    grade(course, class_, "--public-only")
+    assert len(graded) == 6
+    path = course.public_tests(course.stages[0])
+    path.write_text(path.read_text() + "# changed\n")
+    graded.clear()
+    grade(course, class_, "--public-only")
+    assert len(graded) == 6
+
+
+def test_what_cannot_be_read_has_a_report_that_says_so(
+    course: Course, class_: Path, graded: list[str]
+) -> None:
+    (class_ / "eve.zip").write_bytes(b"junk")
+    (class_ / "fay").symlink_to(class_ / "ada")
+    done = grade(course, class_)
+    assert done.exit_code == 2
+    assert scores(class_)["eve"]["state"] == scores(class_)["fay"]["state"] == "unreadable"
+    assert scores(class_)["eve"]["total"] == ""
+    assert "can't be read: " in kept(class_, "eve").submission.notes[0]
+    assert "not a readable archive" in (class_.parent / "out" / "eve" / "student.html").read_text()
+    assert scores(class_)["ada"]["total"] == "20"
+    graded.clear()
+    grade(course, class_)
+    assert graded == []
+
+
+@pytest.mark.parametrize("says", ["sandbox", "surprise"])
+def test_a_fault_of_ours_over_one_spoils_nobody_elses_grade(
+    says: str, course: Course, class_: Path, graded: list[str]
+) -> None:
+    hand_in(class_, "bob", says)
+    done = grade(course, class_)
+    assert done.exit_code == 3
+    assert scores(class_)["bob"]["state"] == "broken"
+    assert "the grader failed over it" in scores(class_)["bob"]["remarks"]
+    assert [scores(class_)[n]["state"] for n in ("ada", "cyd")] == ["graded", "graded"]
+    assert "bob: the grader failed over it" in done.stderr
+
+
+def test_a_fault_of_the_course_stops_at_once(course: Course, class_: Path, graded: list[str]) -> None:
+    hand_in(class_, "bob", "course")
+    done = grade(course, class_)
+    assert done.exit_code == 2
+    assert "the course: no checks" in done.stderr
+
+
+def test_a_dead_grader_costs_one_submission_and_it_is_graded_the_next_time(
+    course: Course, class_: Path, graded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch.pool, "run", one_by_one(kill="bob"))
+    assert grade(course, class_).exit_code == 3
+    assert scores(class_)["bob"]["state"] == "broken"
+    graded.clear()
+    monkeypatch.setattr(batch.pool, "run", one_by_one())
+    assert grade(course, class_).exit_code == 1
+    assert sorted(graded) == ["bob:stage1", "bob:stage2"]
+
+
+@pytest.mark.parametrize("says", ["broken", "sandbox"])
+def test_a_fault_of_ours_takes_no_earlier_grade_away(
+    says: str, course: Course, class_: Path, graded: list[str]
+) -> None:
+    grade(course, class_)
+    before = kept(class_, "ada")
+    hand_in(class_, "ada", says)
+    assert grade(course, class_).exit_code == 3
+    assert kept(class_, "ada") == before
+    row = scores(class_)["ada"]
+    assert (row["state"], row["total"]) == ("broken", "20")
+    assert "these are the points of 2026-11-29T10:00:00" in row["remarks"]
+    graded.clear()
+    grade(course, class_)
+    assert bool(graded) == (says == "broken")
+
+
+def test_the_roster_lists_the_missing_and_the_strangers(
+    course: Course, class_: Path, graded: list[str]
+) -> None:
+    roster = class_.parent / "roster.csv"
+    roster.write_bytes('\ufeffname,id\r\n"Lovelace, Ada",ada\r\n"Roe, Bob",b7\r\nBob,bob\r\n'.encode())
+    done = grade(course, class_, "--roster", str(roster))
+    assert {(s, row["state"], row["name"]) for s, row in scores(class_).items()} == {
+        ("ada", "graded", "Lovelace, Ada"),
+        ("b7", "missing", "Roe, Bob"),
+        ("bob", "graded", "Bob"),
+        ("cyd", "graded", ""),
+    }
+    assert scores(class_)["b7"]["total"] == ""
+    assert "not on the roster: cyd" in done.stdout
+    assert "not on the roster" in (class_.parent / "out" / "index.html").read_text()
+
+
+def test_hostile_names_write_nowhere_but_in_their_own_folder(
+    course: Course, class_: Path, graded: list[str]
+) -> None:
+    for name in (
+        "=1+1",
+        "up\\..",
+        "\x1b[2Jx",
+        os.fsdecode(b"\xff"),
+        "a\nb",
+        "index.html",
+        "<script>x",
+        "n" * 250,
+    ):
+        hand_in(class_, name, "pass")
+    roster = class_.parent / "roster.csv"
+    roster.write_text("id,name\n../../gone,ada\n,\n")
+    before = sorted(class_.parent.rglob("*"))
+    done = grade(course, class_, "--roster", str(roster))
+    assert done.exit_code == 1, done.output
+    out = class_.parent / "out"
+    assert [p for p in sorted(class_.parent.rglob("*")) if out not in (p, *p.parents)] == before
+    folders = [path for path in out.iterdir() if path.is_dir()]
+    assert len(folders) == 11
+    assert all((folder / "report.json").is_file() for folder in folders)
+    assert "\x1b" not in done.stdout + (out / "scores.csv").read_text() + (out / "index.html").read_text()
+    assert len(scores(class_)) == 11
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--isolation", "none"), "would run strangers' code inside the grader"),
+        (("--on-duplicate", "error"), "more than once: ada"),
+        (("--roster", "nonesuch.csv"), "the roster `nonesuch.csv` can't be read"),
+        (("--profile", "nonesuch"), "no hardware profile `nonesuch`"),
+    ],
+    ids=["isolation", "duplicates", "roster", "profile"],
+)
+def test_what_cannot_be_graded_is_said_before_anything_is(
+    options: tuple[str, ...], said: str, course: Course, class_: Path, graded: list[str]
+) -> None:
+    (class_ / "ada.zip").write_bytes(b"junk")
+    done = grade(course, class_, *options)
+    assert (done.exit_code, graded) == (2, [])
+    assert said in done.stderr
+    assert not (class_.parent / "out").exists()
+
+
+def test_less_than_confined_is_refused_unless_told(
+    course: Course, class_: Path, graded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr("grader.session.missing_layers", lambda: "the kernel has no Landlock")
+    done = grade(course, class_)
+    assert done.exit_code == 3
+    assert "`--isolation process` does with less" in done.stderr
+
+
+def test_two_real_graders_grade_a_class(course: Course, tmp_path: Path) -> None:
+    class_ = tmp_path / "class"
+    for file in (ONE, TWO):
+        hand_in(class_, "ada", RIGHT, file)
+        hand_in(class_, "bob", RIGHT.replace("6174", "1"), file)
+    hand_in(class_, "eve", "import os\nos._exit(0)\n")
+    level = ("--isolation", "process") if batch.session.missing_layers() else ()
+    done = grade(course, class_, "--jobs", "2", *level)
+    assert done.exit_code == 1, done.output
+    assert [scores(class_)[name]["total"] for name in ("ada", "bob", "eve")] == ["20", "12", "0"]
+    assert "6174" in (tmp_path / "out" / "bob" / "report.html").read_text()
+    assert "6174" not in (tmp_path / "out" / "bob" / "student.html").read_text()
+    alone = tmp_path / "alone.json"
+    words = ["all", "--submission", str(class_ / "bob"), "--seed", "s", "--instructor", "--json", str(alone)]
+    CliRunner().invoke(cli, ["--course", str(course.root), *words, *level])
+    verdicts = [[o.verdict for o in stage.outcomes] for stage in from_json(alone.read_text()).stages]
+    assert [[o.verdict for o in stage.outcomes] for stage in kept(class_, "bob").stages] == verdicts
+    assert replace(kept(class_, "bob").submission, notes=()) == from_json(alone.read_text()).submission
