@@ -43,12 +43,12 @@ class Loop:
     def work(self, model: Any, idx: Tensor, n_new: int) -> dict[str, int] | None:
         """Count the work of the loop; None where torch can't count it."""
         if getattr(self.stage2, "is_remote", False):
-            tally: dict[str, int] | None = self.stage2.counted("generate_cache", model, idx, n_new)[1]
+            tally: dict[str, int] | None = self.stage2.counted("generate_cache", model, idx, n_new)
             return tally
         from grader.sandbox import work
 
         try:
-            return work.counted(lambda: self.stage2.generate_cache(model, idx, n_new))[1]
+            return work.counted(lambda: self.stage2.generate_cache(model, idx, n_new))
         except Exception:
             return None
 
@@ -83,8 +83,9 @@ def step_work(loop: Loop, oracle: Any, rng: Generator, n_head: int, prompt: int)
     cfg = oracle.Config(n_head=n_head, **SHAPE)
     like = probe.hot(oracle.GPT(cfg), rng, torch.float32)
     model, idx = loop.model(like), probe.ids(rng, cfg, 1, prompt)
-    less, more = (loop.work(model, idx, n_new) for n_new in (2, 2 + STEPS))
-    if less is None or more is None:
+    less = loop.work(model, idx, 2)
+    more = loop.work(model, idx, 2 + STEPS) if less else None
+    if not less or not more:
         return None
     a_step = {name: (more[name] - less[name]) / STEPS for name in more}
     return Step(cfg, prompt + 1 + (STEPS + 1) / 2, **a_step)

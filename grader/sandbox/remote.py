@@ -114,9 +114,9 @@ class Channel:
     ) -> Any:
         """Call a function, method or object of the student's; returns its decoded result.
 
-        `how` it is answered: with the `whole` result, its `first` item (a cache stays where it is), or that
-        and the work, as a `count`. Raises StudentFault; whatever a callback of ours raises as AssertionError
-        passes through.
+        `how` it is answered: with the `whole` result, its `first` item (a cache stays where it is), or the
+        work that it took, as a `count`. Raises StudentFault; whatever a callback of ours raises as
+        AssertionError passes through.
         """
         message = {"op": "call", "target": target, "attr": attr, "args": list(args), "kwargs": kwargs}
         return self.request(message | {how: True})
@@ -339,15 +339,15 @@ class RemoteObject:
         """Call a method; of the pair that it returns only the first is sent."""
         return self._channel.call(self._handle, name, args, {}, "first")
 
-    def counted(self, name: str, *args: Any) -> tuple[Any, dict[str, int] | None]:
-        """Call a method; returns the first item of its result, and its work as counted beside student code.
+    def counted(self, name: str, *args: Any) -> dict[str, int] | None:
+        """Call a method; return its work, counted beside student code, or None where it can't be counted.
 
-        None for the work of what can't be counted. Raises StudentFault where the answer is no such pair.
+        Raises StudentFault where the answer is no such count.
         """
-        pair = self._channel.call(self._handle, name, args, {}, "count")
-        if type(pair) is not list or len(pair) != 2 or not (pair[1] is None or _is_tally(pair[1])):
-            raise StudentFault.of(Verdict.PROTOCOL, f"`{self._channel.file}`: no readable count of work")
-        return pair[0], pair[1]
+        tally = self._channel.call(self._handle, name, args, {}, "count")
+        if tally is None or _is_tally(tally):
+            return dict(tally) if tally else None
+        raise StudentFault.of(Verdict.PROTOCOL, f"`{self._channel.file}`: no readable count of work")
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the module's parameters, as it says.

@@ -120,13 +120,15 @@ class Worker:
             raise FileNotFoundError(f"`{file.name}` is not there")
         return sys.modules.get(name) or import_student(file)
 
-    def _counted(self, message: dict[str, Any]) -> list[Any]:
-        """Return the first item of a call's result, and its work; None for what can't be counted."""
+    def _counted(self, message: dict[str, Any]) -> dict[str, int] | None:
+        """Make a call and return its work; None for what can't be counted.
+
+        Some of torch, flex_attention for one, does not run while it is counted, nor ever after.
+        """
         try:
-            value, tally = work.counted(lambda: self._call(message))
-        except Exception:  # some of torch, flex_attention for one, does not run while it is counted
-            return [_first(self._call(message)), None]
-        return [_first(value), tally]
+            return work.counted(lambda: self._call(message))
+        except Exception:
+            return None
 
     def restore(self) -> None:
         """Undo what a check did to a process that serves the next one too (`process` level)."""
