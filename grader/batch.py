@@ -205,4 +205,6 @@ def _said(book: Gradebook) -> tuple[str, ...]:
         lines.append(f"median {points(statistics.median(book.totals))} of {of} points")
     strangers = [row.student for row in book.rows if not row.on_roster]
     lines += [f"not on the roster: {', '.join(strangers)}"] * bool(strangers)
+    malformed = [row.student for row in book.malformed]
+    lines += [f"look at the checks that ended `protocol`: {', '.join(malformed)}"] * bool(malformed)
     return (*lines, *book.remarks)

@@ -89,6 +89,11 @@ class Gradebook:
     def count(self, state: State) -> int:
         return sum(row.state is state for row in self.rows)
 
+    @property
+    def malformed(self) -> list[Row]:
+        """Those whose process sent an answer that could not be read: an accident or an attempt."""
+        return [row for row in self.rows if row.verdicts.get(Verdict.PROTOCOL)]
+
     def checks(self) -> list[Often]:
         """The checks that anybody failed, most often failed first."""
         failed = Counter(check for row in self.rows for check in row.failed)
@@ -181,6 +186,7 @@ def to_dict(book: Gradebook) -> dict[str, object]:
         "missing": [row.student for row in book.rows if row.state is State.MISSING],
         "unreadable": _with_notes(book.rows, State.UNREADABLE),
         "broken": _with_notes(book.rows, State.BROKEN),
+        "protocol": [row.student for row in book.malformed],
         "remarks": list(book.remarks),
         "checks": [{"id": o.name, "failed": o.students, "todo": o.unwritten} for o in book.checks()],
         "diagnoses": {often.name: often.students for often in book.diagnoses()},

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -104,7 +106,8 @@ def _start(root: Path, options: Options) -> _Grader:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(root, options, theirs), daemon=True)
-    process.start()
+    with _uninterrupted():
+        process.start()
     theirs.close()
     return _Grader(process, ours)
 
@@ -120,13 +123,27 @@ def _serve(root: Path, options: Options, pipe: Connection) -> None:
     """Work until the other end hangs up; a session that can't be had is told in place of the first result."""
     from grader import course as courses
 
-    with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
+    with _uninterrupted(), suppress(EOFError, KeyboardInterrupt, ConnectionError):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             with Session(courses.load(root), options) as session:
                 while True:
                     pipe.send(_answer(session, *pipe.recv()))
         except GraderError as error:
             pipe.send((True, error))
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Pay no heed to Ctrl-C, nor let a process that is started meanwhile; who called has heard it too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _answer(session: Session, work: Callable[[Session, T], R], item: T) -> tuple[bool, R | GraderError]:

@@ -103,13 +103,16 @@ def test_the_summary_is_json_and_names_who_needs_a_look() -> None:
         Row("bob", State.MISSING),
         Row("eve", State.UNREADABLE, "eve", notes=("why",), on_roster=False),
         Row("fay", State.GRADED, "fay", stages={"stage1": 1.0}, failed=("stage1.a", "stage1.b")),
+        Row("gil", State.GRADED, "gil", verdicts={"protocol": 2, "pass": 1}),
+        Row("hal", State.GRADED, "hal", verdicts={"protocol": 0, "pass": 1}),
     )
     summary = json.loads(json.dumps(to_dict(book(*rows)), allow_nan=False))
-    assert summary["students"] == {"graded": 2, "unreadable": 1, "missing": 1, "broken": 0}
+    assert summary["students"] == {"graded": 4, "unreadable": 1, "missing": 1, "broken": 0}
     assert (summary["median"], summary["missing"], summary["not_on_roster"]) == (2.5, ["bob"], ["eve"])
     assert summary["unreadable"] == {"eve": ["why"]}
     assert [(c["id"], c["failed"]) for c in summary["checks"]] == [("stage1.a", 2), ("stage1.b", 1)]
     assert summary["diagnoses"] == {"bug": 1}
+    assert summary["protocol"] == ["gil"]
 
 
 def test_a_class_with_nothing_graded_has_no_median() -> None:
