@@ -129,7 +129,7 @@ def row_of(report: Report, folder: str, state: State = State.GRADED) -> Row:
         graded_at=report.started,
         report_s=report.seconds,
         checks_s=sum(outcome.seconds for outcome in outcomes),
-        notes=(*report.submission.notes, *report.notes),
+        notes=report.submission.notes,
     )
 
 

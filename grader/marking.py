@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from grader import intake, session
@@ -11,7 +12,7 @@ from grader.course import Course
 from grader.errors import CourseError, SandboxError, SubmissionError
 from grader.gradebook import Row, State, row_of
 from grader.intake import Entry
-from grader.report import EXIT_BROKEN, Report, SubmissionInfo
+from grader.report import EXIT_BROKEN, Report, StageResult, SubmissionInfo
 from grader.results import PARTIAL, REPORT, Conditions, Shelf
 from grader.session import Session
 from grader.submission import Submission
@@ -136,12 +137,17 @@ def _joined(course: Course, first: Report, second: Report) -> Report:
     """One report of two that graded different stages of one submission; the machine is the second's."""
     by_slug = {stage.slug: stage for stage in (*first.stages, *second.stages)}
     ordered = tuple(by_slug[stage.slug] for stage in course.stages)
-    notes = dict.fromkeys((*first.notes, *second.notes, *session.not_carried_forward(course.stages, ordered)))
+    parts = {note for part in (first, second) for note in _about_stages(course, part.stages)}
+    notes = [note for note in dict.fromkeys((*first.notes, *second.notes)) if note not in parts]
     return replace(
         second,
         stages=ordered,
         layers=first.layers | second.layers,
         started=first.started,
         seconds=first.seconds + second.seconds,
-        notes=tuple(notes),
+        notes=(*notes, *_about_stages(course, ordered)),
     )
+
+
+def _about_stages(course: Course, stages: Sequence[StageResult]) -> tuple[str, ...]:
+    return session.not_carried_forward([course.stage(stage.slug) for stage in stages], stages)

@@ -21,7 +21,7 @@ from grader.hardware import FALLBACK
 from grader.marking import Done, Job
 from grader.outcome import Check, Outcome, Verdict, Visibility
 from grader.report import Machine, Report, StageResult, from_json
-from grader.session import Options
+from grader.session import Options, not_carried_forward
 from grader.submission import Submission
 
 MANIFEST = """
@@ -88,10 +88,12 @@ class FakeSession:
         if says == "course":
             raise CourseError("no checks")
         self.graded += [f"{submission.info.id}:{stage.slug}" for stage in stages]
+        results = tuple(result(stage, says) for stage in stages)
+        notes = ("isolated", *not_carried_forward(stages, results))
         return Report(
             submission.info, "Tiny", "1", self.course.digest, __version__, f"given:{self.options.seed}",
             Machine(), FALLBACK, "confined", {}, self.options.public_only, "2026-11-29T10:00:00", 2.0,
-            tuple(result(stage, says) for stage in stages),
+            results, notes=notes,
         )  # fmt: skip
 
 
@@ -195,6 +197,21 @@ def test_stages_by_the_clock_are_graded_last_and_alone(
     summary = json.loads((class_.parent / "out" / "summary.json").read_text())
     assert summary["seconds"]["checks"] == pytest.approx(3 * 2 * 0.5)
     assert "timed, one at a time: 3 to do" in done.stderr
+
+
+def test_a_report_of_two_parts_says_what_one_in_one_piece_says(
+    course: Course, class_: Path, graded: list[str]
+) -> None:
+    manifest = course.root / courses.MANIFEST
+    manifest.write_text(manifest.read_text() + STAGE.format(n=3))
+    (course.root / "tests_public" / "test_stage3_part.py").write_text(PUBLIC.format(clock=""))
+    course = courses.load(course.root)
+    grade(course, class_, "--jobs", "2")
+    parts = kept(class_, "bob")
+    assert [line.partition(":")[2] for line in graded] == ["stage1", "stage3"] * 3 + ["stage2"] * 3
+    grade(course, class_, "--jobs", "1", "--force")
+    assert len(parts.notes) == 3
+    assert replace(parts, seconds=2.0) == kept(class_, "bob")
 
 
 def test_nothing_is_graded_twice(course: Course, class_: Path, graded: list[str]) -> None:
