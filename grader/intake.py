@@ -48,7 +48,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """All that one student handed in and is graded, later pieces over earlier ones, and who it is.
+    """All that one student handed in and is graded, a piece over those before it, and who it is.
 
     `key` tells it from all others; `student` is their line of the roster; a stranger has none though there is
     a roster.
@@ -245,8 +245,8 @@ def _chosen(given: Sequence[Piece], policy: str) -> tuple[tuple[Piece, ...], lis
         best = rivals[0 if policy == "first" else -1]
         kept.append(best)
         dropped += [(piece, best) for piece in rivals if piece is not best]
-    order = sorted(kept, key=lambda piece: (not piece.is_whole, piece.order))
-    return tuple(order), dropped
+    kept.sort(key=lambda piece: piece.order, reverse=policy == "first")
+    return tuple(kept), dropped
 
 
 def fit(name: str) -> str:

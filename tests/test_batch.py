@@ -54,6 +54,7 @@ def test_other(student):
 '''
 RIGHT = "def answer():\n    return 42\n\ndef other():\n    return 6174\n"
 ONE, TWO = "stage1_part.py", "stage2_part.py"
+SIDE_BY_SIDE: list[int] = []  # of the passes so far
 
 
 @pytest.fixture
@@ -117,7 +118,9 @@ def graded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def one_by_one(stop_after: int = -1, kill: str = "") -> Callable[..., Iterator[tuple[Job, Done]]]:
+def one_by_one(
+    stop_after: int = -1, kill: str = "", before: Callable[[], None] = lambda: None
+) -> Callable[..., Iterator[tuple[Job, Done]]]:
     """A pool without processes; it is interrupted after so many, and a grader dies over one."""
 
     def run(
@@ -129,6 +132,8 @@ def one_by_one(stop_after: int = -1, kill: str = "") -> Callable[..., Iterator[t
         jobs: int,
         lost: Callable[[Job], Done],
     ) -> Iterator[tuple[Job, Done]]:
+        SIDE_BY_SIDE.append(jobs)
+        before()
         for number, job in enumerate(items):
             if number == stop_after:
                 raise KeyboardInterrupt
@@ -189,7 +194,9 @@ def test_a_class_that_passes_everything_is_status_nought(
 def test_stages_by_the_clock_are_graded_last_and_alone(
     course: Course, class_: Path, graded: list[str]
 ) -> None:
+    SIDE_BY_SIDE.clear()
     done = grade(course, class_, "--jobs", "2")
+    assert SIDE_BY_SIDE == [2, 1]
     assert [line.partition(":")[2] for line in graded] == ["stage1"] * 3 + ["stage2"] * 3
     report = kept(class_, "ada")
     assert [stage.slug for stage in report.stages] == ["stage1", "stage2"]
@@ -325,6 +332,27 @@ def test_a_dead_grader_costs_one_submission_and_it_is_graded_the_next_time(
     monkeypatch.setattr(batch.pool, "run", one_by_one())
     assert grade(course, class_).exit_code == 1
     assert sorted(graded) == ["bob:stage1", "bob:stage2"]
+
+
+def test_who_was_lost_before_timing_is_not_timed(
+    course: Course, class_: Path, graded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch.pool, "run", one_by_one(kill="bob"))
+    assert grade(course, class_, "--jobs", "2").exit_code == 3
+    assert not any(line.startswith("bob") for line in graded)
+
+
+def test_what_changes_between_its_parts_is_not_mixed(
+    course: Course, class_: Path, graded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change() -> None:
+        if len(graded) == 3:
+            hand_in(class_, "ada", "timeout")
+
+    monkeypatch.setattr(batch.pool, "run", one_by_one(before=change))
+    assert grade(course, class_, "--jobs", "2").exit_code == 3
+    assert "it changed while it was graded" in scores(class_)["ada"]["remarks"]
+    assert scores(class_)["ada"]["total"] == ""
 
 
 @pytest.mark.parametrize("says", ["broken", "sandbox"])

@@ -95,7 +95,15 @@ def test_folders_archives_and_single_files_are_a_student_each(class_: Path, cour
 def test_names_with_spaces_apostrophes_and_other_letters_are_kept(
     class_: Path, course: courses.Course
 ) -> None:
-    names = ["O'Brien ünï (1) ", "李小龍", "x" * 200, "a'b; rm -rf $(HOME)", "\N{PILE OF POO}", "-rf"]
+    names = [
+        "O'Brien ünï (1) ",
+        "李小龍",
+        "x" * 200,
+        "a'b; rm -rf $(HOME)",
+        "\N{PILE OF POO}",
+        "-rf",
+        "team_1_2_x",
+    ]
     for name in names:
         put(class_, f"{name}/{ONE}")
     assert files(find(class_, course), course) == {name: [ONE] for name in names}
@@ -253,12 +261,19 @@ def test_two_names_of_one_student_on_the_roster_are_duplicates(class_: Path, cou
     assert len(found.duplicates) == 1
 
 
-def test_single_files_go_over_a_whole_submission_and_it_is_said(class_: Path, course: courses.Course) -> None:
-    put(class_, f"ada/{ONE}", f"ada/{TWO}")
-    put(class_, f"ada_{ONE}", text="later")
-    (entry,) = find(class_, course).entries
+@pytest.mark.parametrize(
+    ("policy", "single_s", "kept"),
+    [("latest", 2000, "single"), ("latest", 500, "whole"), ("first", 500, "single")],
+)
+def test_of_a_file_and_a_whole_submission_the_policy_chooses_file_by_file(
+    policy: str, single_s: float, kept: str, class_: Path, course: courses.Course
+) -> None:
+    put(class_, f"ada/{ONE}", f"ada/{TWO}", text="whole", when_s=1000)
+    put(class_, f"ada_{ONE}", text="single", when_s=single_s)
+    put(class_, f"bob/{ONE}")
+    entry, _ = find(class_, course, policy=policy).entries
     work = intake.load(entry, course, "ada")
-    assert work.files == {ONE: b"later", TWO: b"x = 1\n"}
+    assert work.files == {ONE: kept.encode(), TWO: b"whole"}
     assert f"`{ONE}` was handed in twice" in work.info.notes
 
 
