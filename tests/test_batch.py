@@ -337,7 +337,10 @@ def test_a_dead_grader_costs_one_submission_and_it_is_graded_the_next_time(
 def test_who_was_lost_before_timing_is_not_timed(
     course: Course, class_: Path, graded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch.pool, "run", one_by_one(kill="bob"))
+    def mend() -> None:
+        hand_in(class_, "bob", "pass" if graded else "sandbox")
+
+    monkeypatch.setattr(batch.pool, "run", one_by_one(before=mend))
     assert grade(course, class_, "--jobs", "2").exit_code == 3
     assert not any(line.startswith("bob") for line in graded)
 
