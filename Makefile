@@ -20,6 +20,7 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/grade dev check
+	$(BIN)/grade dev mutate --minutes 2 --seed 1 --require 0.97
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: $(INSTALLED)

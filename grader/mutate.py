@@ -113,9 +113,10 @@ def mutants(source: str, slug: str) -> list[Mutant]:
     regions = stubs.find_regions(source, slug)
     tree = ast.parse(source)
     made: dict[str, Mutant] = {}
+    spared = {id(part) for note in _annotations(tree) for part in ast.walk(note)}
     for number, node in enumerate(ast.walk(tree)):
         line = getattr(node, "lineno", 0)
-        if not any(region.begin < line < region.end for region in regions):
+        if id(node) in spared or not any(region.begin < line < region.end for region in regions):
             continue
         code = source.splitlines()[line - 1].strip()
         for change in _changes(node):
@@ -127,6 +128,15 @@ def mutants(source: str, slug: str) -> list[Mutant]:
             made.setdefault(text, Mutant(slug, line, code, before, _shown(target), text))
     made.pop(ast.unparse(tree), None)
     return sorted(made.values(), key=lambda m: (m.line, m.before, m.after))
+
+
+def _annotations(tree: ast.AST) -> Iterator[ast.expr]:
+    """What a solution says of types, which nothing runs."""
+    for node in ast.walk(tree):
+        for field in ("annotation", "returns"):
+            found = getattr(node, field, None)
+            if isinstance(found, ast.expr):
+                yield found
 
 
 def _shown(node: ast.AST) -> str:
@@ -167,7 +177,7 @@ def _changes(node: ast.AST) -> Iterator[Callable[[ast.AST], None]]:
 def _is_symmetric(function: ast.expr) -> bool:
     """Whether the order of the first two arguments makes no difference."""
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    return name in ("transpose", "min", "max")
+    return name in ("transpose", "min", "max", "equal", "same", "same_cache")
 
 
 def _set(field: str, value: object) -> Callable[[ast.AST], None]:
