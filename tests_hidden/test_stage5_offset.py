@@ -66,11 +66,13 @@ def test_block_size_is_still_the_limit(student, oracle, rng):
     """OffsetBugGPT: block_size is the limit for past and present together, as in stage 1"""
     cfg, ours, gpt = two(student, oracle, rng, block_size=12)
     idx = probe.ids(rng, cfg, 2, 13)
-    _, past = gpt(idx[:, :7])
-    expect.refuses(lambda: gpt.module(idx[:, 7:], past), "7 + 6 positions, block_size 12,")
-    logits, _ = gpt(idx[:, 7:12], past)
-    want, _ = bugged.recomputed(ours, idx[:, :12], bugged.restarting((7, 5)))
-    expect.close(logits, want[:, 7:], "logits up to block_size", start=7)
+    _, past = gpt(idx[:, :6])  # not as many as a head is wide
+    expect.refuses(lambda: gpt.module(idx[:, 6:], past), "6 + 7 positions, block_size 12,")
+    logits, _ = gpt(idx[:, 6:12], past)
+    want, _ = bugged.recomputed(ours, idx[:, :12], bugged.restarting((6, 6)))
+    expect.close(logits, want[:, 6:], "logits up to block_size", start=6)
+    expect.close(gpt(idx[:, :12])[0], ours(idx[:, :12]), "logits of a text as long as block_size")
+    expect.refuses(lambda: gpt.module(idx), "13 positions without a past, block_size 12,")
 
 
 @check(weight=1, category="other sizes and dtypes")
