@@ -70,10 +70,10 @@ class Doctor:
         past, value, want = (evidence.get(name) for name in ("past", "value", "want"))
         if type(value) is not int or type(want) is not int or not isinstance(past, list | tuple):
             return None
-        if value == want:
-            return None
-        self.counts.append((past, value))
         try:
+            if value == want or want != sum(t.nbytes for t in _tensors(past)):  # right, or of another cache
+                return None
+            self.counts.append((past, value))
             found = [entry for entry in COUNTS if all(entry[2](p) == got for p, got in self.counts)]
         except (TypeError, ValueError, AttributeError, IndexError):
             return None
