@@ -2,7 +2,6 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-JOBS ?= 2
 INSTALLED := $(VENV)/.installed
 
 .PHONY: demo test lint format bench setup clean
@@ -21,7 +20,7 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/grade dev check
 	$(BIN)/grade dev mutate --minutes 2 --seed 1 --require 0.97
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .

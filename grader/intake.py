@@ -22,7 +22,21 @@ from grader.submission import ARCHIVES, EXERCISES, Submission
 
 NBGRADER = "submitted"
 CODE = (*ARCHIVES, ".py")
-ASIDE = (".csv", ".yml", ".yaml", ".json", ".md", ".html", ".xlsx", ".ods", ".db", ".ini", ".log")
+ASIDE = (
+    ".csv",
+    ".txt",
+    ".pdf",
+    ".yml",
+    ".yaml",
+    ".json",
+    ".md",
+    ".html",
+    ".xlsx",
+    ".ods",
+    ".db",
+    ".ini",
+    ".log",
+)
 POLICIES = ("latest", "first", "error")
 
 

@@ -19,7 +19,7 @@ from grader.hardware import Curve, HardwareProfile
 from grader.steps import Loop
 from grader.timing import Judged, Speed
 
-N_NEW = 12  # tokens that a timed call writes
+LEAST_NEW, MOST_NEW = 10, 31  # tokens that a timed call writes; how many is drawn for every round
 PROMPTS = (64, 480)  # tokens before them; the small model has room for 512
 TIMES_FASTER = 2.5  # than uncached after the longer prompt: 4 to 15 were measured, 2 and less without a cache
 TIMES_FLATTER = 2.5  # the cached curve than the uncached: 4 and more were measured, 1.5 and less without
@@ -28,11 +28,12 @@ NEAR_TIE = 1e-3  # of the largest |logit|: how far float32 may be from the best 
 
 
 class Took(NamedTuple):
-    """Seconds of a round: N_NEW tokens with the student's cache, without one, our pass over the prompt."""
+    """Seconds of a round: new tokens with the student's cache, without one, our pass over the prompt."""
 
     cached: float
     uncached: float
     prompt: float
+    n_new: int
 
     @property
     def steps(self) -> float:
@@ -56,12 +57,15 @@ class Race:
     def round(self, prompts: Sequence[int], backwards: bool) -> dict[int, Took]:
         """Time both loops after prompts of these lengths, and our own pass over the prompt alone."""
         arms: dict[str, timing.Arm] = {}
+        n_new = probe.number(self.rng, LEAST_NEW, MOST_NEW)
         for P in prompts:
-            arms[f"cached {P}"] = partial(self.cached_s, P, N_NEW)
-            arms[f"uncached {P}"] = partial(self.uncached_s, P, N_NEW)
+            arms[f"cached {P}"] = partial(self.cached_s, P, n_new)
+            arms[f"uncached {P}"] = partial(self.uncached_s, P, n_new)
             arms[f"prompt {P}"] = partial(self.forward_s, P)
         took = timing.one_round(arms, backwards=backwards)
-        return {P: Took(*(took[f"{arm} {P}"] for arm in ("cached", "uncached", "prompt"))) for P in prompts}
+        return {
+            P: Took(took[f"cached {P}"], took[f"uncached {P}"], took[f"prompt {P}"], n_new) for P in prompts
+        }
 
     def cached_s(self, P: int, n_new: int) -> float:
         """Seconds that the loop takes for n_new tokens after a new prompt; fail where they are wrong."""
@@ -103,18 +107,18 @@ def faster(race: Race, metrics: dict[str, Any]) -> None:
 
     def ratio(backwards: bool) -> float:
         took = race.round((P,), backwards)[P]
-        cached_s.append(took.cached)
+        cached_s.append(took.cached / took.n_new)
         return took.uncached / took.cached
 
     found = timing.judged(ratio, TIMES_FASTER)
-    ms = 1000 * timing.estimate(cached_s[1:]).value / N_NEW
+    ms = 1000 * timing.estimate(cached_s[1:]).value
     _note(metrics, "times_faster", found)
     metrics[f"ms_a_token_after_{P}"] = round(ms, 3)
     _decide(
         found,
         f"after {P} tokens your loop writes a token in {ms:.2f} ms, {_in_words(found)} as fast as the "
         f"uncached one; it must be {TIMES_FASTER:g} times as fast. The checks before this one count what a "
-        "step does",
+        "step does in your stages 1 and 2",
     )
 
 
@@ -137,7 +141,8 @@ def flatter(race: Race, metrics: dict[str, Any]) -> None:
         found,
         f"from {short} to {long} tokens before it, a step of yours grows {with_it:.1f}-fold, an uncached one "
         f"{without:.1f}-fold, {_in_words(found)} as much; it must be {TIMES_FLATTER:g} times. A cached "
-        "step does the same at any length, but for reading the cache: what does yours do for every position?",
+        "step does the same at any length, but for reading the cache: what do your stages 1 and 2 do once "
+        "for every position",
     )
 
 
@@ -145,7 +150,7 @@ def as_profiled(race: Race, profile: HardwareProfile, metrics: dict[str, Any]) -
     """Fail where the profile scores latency and a step is slower than its curve allows."""
     for curve in scored_curves(profile):
         for position, want_ms in zip(curve.positions, curve.ms):
-            if N_NEW < position <= race.small.cfg.block_size:
+            if MOST_NEW < position <= race.small.cfg.block_size:
                 _as_curve(race, profile, position, want_ms, metrics)
 
 
@@ -153,10 +158,11 @@ def _as_curve(
     race: Race, profile: HardwareProfile, position: int, want_ms: float, metrics: dict[str, Any]
 ) -> None:
     """Hold the steps before a position against the curve: the loop's time less our own for the prompt."""
-    P, most_ms = position - N_NEW, profile.slack * want_ms
+    P, most_ms = position - MOST_NEW, profile.slack * want_ms
 
     def ratio(backwards: bool) -> float:
-        return most_ms * (N_NEW - 1) / (1000 * race.round((P,), backwards)[P].steps)
+        took = race.round((P,), backwards)[P]
+        return most_ms * (took.n_new - 1) / (1000 * took.steps)
 
     found = timing.judged(ratio, 1.0)
     ms = most_ms / found.ratio.value

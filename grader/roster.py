@@ -69,7 +69,9 @@ def load(path: Path) -> Roster:
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise CourseError(f"the roster `{path}` can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise CourseError(f"the roster `{path}` can't be read as UTF-8: {error}") from error
     try:
         return parse(text)

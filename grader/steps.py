@@ -16,6 +16,7 @@ from grader import expect, probe
 
 STEPS = 8  # whose work is counted: the difference of two loops
 SHORT, LONG = 40, 300  # prompts before those steps
+LATER = (16, 40)  # tokens that the shorter loop writes where which steps are counted is drawn
 SHAPE = {"n_layer": 3, "n_embd": 64, "block_size": 512, "vocab_size": 61}
 LEAST_HEADS, MOST_HEADS = 2, 8
 MOST_FLOPS = 1.02  # of the formula's, with attention over the whole block (a buffer may be that long)
@@ -78,17 +79,22 @@ class Step:
         return float(2 * self.cfg.n_layer * self.cfg.n_embd * self.positions * 4)
 
 
-def step_work(loop: Loop, oracle: Any, rng: Generator, n_head: int, prompt: int) -> Step | None:
-    """Count a step after a prompt: the difference of two loops, shared out; None where torch can't."""
+def step_work(
+    loop: Loop, oracle: Any, rng: Generator, n_head: int, prompt: int, begin: int = 2
+) -> Step | None:
+    """Count a step after a prompt: the difference of two loops, the shorter of which writes `begin` tokens.
+
+    None where torch can't count it.
+    """
     cfg = oracle.Config(n_head=n_head, **SHAPE)
     like = probe.hot(oracle.GPT(cfg), rng, torch.float32)
     model, idx = loop.model(like), probe.ids(rng, cfg, 1, prompt)
-    less = loop.work(model, idx, 2)
-    more = loop.work(model, idx, 2 + STEPS) if less else None
+    less = loop.work(model, idx, begin)
+    more = loop.work(model, idx, begin + STEPS) if less else None
     if not less or not more:
         return None
     a_step = {name: (more[name] - less[name]) / STEPS for name in more}
-    return Step(cfg, prompt + 1 + (STEPS + 1) / 2, **a_step)
+    return Step(cfg, prompt + begin - 1 + (STEPS + 1) / 2, **a_step)
 
 
 def flops(step: Step, metrics: dict[str, Any]) -> None:
@@ -100,7 +106,7 @@ def flops(step: Step, metrics: dict[str, Any]) -> None:
         step.flops <= MOST_FLOPS * most,
         f"a step at about {step.positions:.0f} positions takes {step.flops / 1e6:.2f} MFLOP, by the formula "
         f"{formula / 1e6:.2f} (2 for every weight, 4·L·d for every position): {step.flops / formula:.1f} "
-        "times as many. What was computed in earlier steps is computed again",
+        "times as many. What was computed in earlier steps is computed again: mend that in stage 1 or 2",
     )
 
 
@@ -111,7 +117,7 @@ def copies(step: Step, metrics: dict[str, Any]) -> None:
     expect.that(
         times <= MOST_COPIED,
         f"a step copies {step.copied_bytes / 1024:.0f} KiB, {times:.1f} times the whole cache; `torch.cat` "
-        "copies it once. Look for clone, stack, contiguous or `to` on what is cached",
+        "copies it once. Look in stages 1 and 2 for clone, stack, contiguous or `to` on what is cached",
     )
 
 

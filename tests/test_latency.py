@@ -115,7 +115,7 @@ class Scripted:
 
     def round(self, prompts, backwards):
         took = self.rounds.pop(0) if len(self.rounds) > 1 else self.rounds[0]
-        return {P: latency.Took(*took[P], 0.0) for P in prompts}
+        return {P: latency.Took(*took[P], 0.0, 12) for P in prompts}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_only_a_profile_that_scores_latency_is_held_against():
 
 @pytest.mark.parametrize(("ms", "fits"), [(0.9, True), (1.9, False)])
 def test_milliseconds_against_the_curve(ms, fits):
-    took = latency.Took(0.01 + ms * (latency.N_NEW - 1) / 1000, 1.0, 0.01)
+    took = latency.Took(0.01 + ms * 11 / 1000, 1.0, 0.01, 12)
     course_race = SimpleNamespace(
         small=SimpleNamespace(cfg=SimpleNamespace(block_size=512)),
         round=lambda prompts, backwards: dict.fromkeys(prompts, took),

@@ -62,10 +62,11 @@ def test_own_loop_feeds_one_position_a_step(own_stage2, oracle, rng):
         expect.that(T == 1, f"call {i} fed {T} positions, not 1: nothing is saved")
 
 
-@check(weight=1, category="the work of a step")
+@check(weight=4, category="the work of a step")
 def test_work_of_a_step(loop, oracle, rng, metrics):
     """A step multiplies what one position needs, and not what the whole text does"""
-    step = steps.step_work(loop, oracle, rng, steps.LEAST_HEADS, steps.LONG)
+    begin = probe.number(rng, *steps.LATER)
+    step = steps.step_work(loop, oracle, rng, steps.LEAST_HEADS, steps.LONG, begin)
     if step:
         steps.flops(step, metrics)
 

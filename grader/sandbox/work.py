@@ -6,8 +6,9 @@ clock. Views are no work: an operation counts where its result is new, or writte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -43,13 +44,29 @@ class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
 
+@contextmanager
+def _in_threads(work: Work) -> Iterator[None]:
+    """Count in threads that are started meanwhile, too: a mode of torch's holds for its own thread only."""
+    begin = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+
+    def begin_counted(thread: threading.Thread) -> None:
+        with work:
+            begin(thread)
+
+    threading.Thread._bootstrap_inner = begin_counted  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        threading.Thread._bootstrap_inner = begin  # type: ignore[attr-defined]
+
+
 def counted(call: Callable[[], Any]) -> dict[str, int]:
     """Make a call and return its work by name.
 
     `scaled_dot_product_attention` is done by plain products meanwhile: its fused kernel has no formula.
     """
     math: AbstractContextManager[Any] = sdpa_kernel(SDPBackend.MATH)
-    with math, Work() as work:
+    with math, Work() as work, _in_threads(work):
         call()
     return {"operations": work.operations, "flops": work.flops, "copied_bytes": work.copied_bytes}
 
