@@ -20,6 +20,7 @@ RESAMPLES = 400
 COVERED = 0.95  # of the bootstrap interval
 SEED = 7  # resampling draws the same for the same samples, so that a verdict can be worked out again
 WARMUP = 2
+ROUNDS_TO_FAIL = 6  # unless time is spent before: who is told to be slow can expect a closer look
 LEAST_ROUNDS, MOST_ROUNDS, BUDGET_S = 3, 24, 15.0  # and then the answer is `inconclusive`
 
 T = TypeVar("T")
@@ -116,6 +117,7 @@ def judged(measure: Callable[[bool], float], at_least: float, budget_s: float = 
         ratio = estimate(ratios)
         speed = judge(ratio, at_least)
         spent = len(ratios) >= MOST_ROUNDS or time.monotonic() - begun > budget_s
-        if speed is not Speed.INCONCLUSIVE or spent:
+        clear = speed is Speed.PASS or (speed is Speed.SLOW and len(ratios) >= ROUNDS_TO_FAIL)
+        if clear or spent:
             return Judged(speed, ratio, at_least)
         ratios.append(measure(len(ratios) % 2 == 0))
