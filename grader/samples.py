@@ -52,7 +52,10 @@ class Sample:
 
 
 class _Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One replacement in a solution, the sample's own stage's if `file` is not named; `old` is there once."""
+    """One replacement in a solution, or in the `base`; in the stage's own file if `file` is not named.
+
+    `old` is there once.
+    """
 
     old: str
     new: str
@@ -66,6 +69,7 @@ class _Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fails: tuple[str, ...] = ()
     may_fail: tuple[str, ...] = ()
     diagnoses: tuple[str, ...] = ()
+    base: str = ""  # a correct sample that is edited in the solution's place
     edit: tuple[_Edit, ...] = ()
     hostile: Hostile | None = None
 
@@ -86,7 +90,8 @@ def load(folder: Path, course: Course) -> Sample:
         raise CourseError(f"{where}: is about {stage.slug} but has no `{stage.file}`")
     if manifest.edit:
         edited = dict.fromkeys((stage.file, *(edit.file or stage.file for edit in manifest.edit)))
-        texts = {name: strip(_read(course.solutions / name, where)) for name in edited}
+        sources = folder.parents[1] / "correct" / manifest.base if manifest.base else course.solutions
+        texts = {name: strip(_read(sources / name, where)) for name in edited}
         for edit in manifest.edit:
             texts[edit.file or stage.file] = _apply(texts[edit.file or stage.file], edit, where)
         files = dict(texts)
