@@ -9,25 +9,19 @@ check by the clock may also be `inconclusive`, which is counted apart.
 from __future__ import annotations
 
 import collections
-import multiprocessing
 import statistics
 import sys
 from pathlib import Path
 
 import click
+from busy import kept_busy
 
 from grader import course as courses
-from grader import submission
+from grader import selfcheck, submission
 from grader.outcome import Verdict
 from grader.session import Options, Session
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-def spin() -> None:
-    """Keep a core busy until killed."""
-    while True:
-        sum(range(10_000))
 
 
 @click.command()
@@ -37,22 +31,18 @@ def main(runs: int, busy: int) -> None:
     """Count what does not pass; exit 1 if anything."""
     course = courses.load(ROOT)
     work = submission.load(course.solutions, course)
-    spinners = [multiprocessing.Process(target=spin, daemon=True) for _ in range(busy)]
-    for process in spinners:
-        process.start()
     failed: collections.Counter[str] = collections.Counter()
     unclear = 0
     seconds = []
-    for number in range(runs):
-        with Session(course, Options(seed=f"flake-{number}")) as session:
-            report = session.grade(work, course.stages)
-        outcomes = [o for stage in report.stages for o in stage.outcomes]
-        failed.update(o.check.id for o in outcomes if o.verdict not in (Verdict.PASS, Verdict.INCONCLUSIVE))
-        unclear += sum(o.verdict is Verdict.INCONCLUSIVE for o in outcomes)
-        seconds.append(report.seconds)
-        click.echo(f"run {number + 1}/{runs}: {report.seconds:.1f} s, {len(outcomes)} checks", err=True)
-    for process in spinners:
-        process.kill()
+    with kept_busy(busy):
+        for number in range(runs):
+            with Session(course, Options(seed=f"flake-{number}")) as session:
+                report = session.grade(work, course.stages)
+            outcomes = [o for stage in report.stages for o in stage.outcomes]
+            failed.update(o.check.id for o in outcomes if o.verdict not in selfcheck.RIGHT)
+            unclear += sum(o.verdict is Verdict.INCONCLUSIVE for o in outcomes)
+            seconds.append(report.seconds)
+            click.echo(f"run {number + 1}/{runs}: {report.seconds:.1f} s, {len(outcomes)} checks", err=True)
     for check_id, count in failed.most_common():
         click.echo(f"{count} of {runs}: {check_id}")
     click.echo(

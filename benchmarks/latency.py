@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import collections
 import itertools
-import multiprocessing
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from busy import kept_busy
 
 from grader import course as courses
-from grader import samples, submission
+from grader import samples, selfcheck, submission
 from grader.course import Course
 from grader.outcome import Verdict
-from grader.samples import Sample
 from grader.session import Options, Session
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,20 +32,14 @@ SLOW = ("tiled_online_softmax", "fused_qkv_permute")
 RIGHT, CHEAT = "right", "cheat"
 
 
-def spin() -> None:
-    """Keep a core busy until killed."""
-    while True:
-        sum(range(10_000))
-
-
 def candidates(course: Course) -> Iterator[tuple[str, str, dict[str, bytes]]]:
     """Right ones and cheats in turn, for ever: kind, name, files."""
     ours = {name: (course.solutions / name).read_bytes() for name in _files(course)}
     right = [s for s in samples.load_all(course, "correct") if s.stage in ("stage1", "stage2")]
     right = [s for s in right if s.name not in SLOW]
     cheats = [s for s in samples.load_all(course, "wrong") if s.stage == "stage3" and len(s.files) > 1]
-    rights = itertools.cycle([("solutions", ours), *((s.name, ours | _bytes(s)) for s in right)])
-    wrongs = itertools.cycle([(s.name, ours | _bytes(s)) for s in cheats])
+    rights = itertools.cycle([("solutions", ours), *((s.name, ours | s.handed_in) for s in right)])
+    wrongs = itertools.cycle([(s.name, ours | s.handed_in) for s in cheats])
     for (name, files), (cheat, others) in zip(rights, wrongs):
         yield RIGHT, name, files
         yield CHEAT, cheat, others
@@ -56,36 +49,27 @@ def _files(course: Course) -> list[str]:
     return [course.stage(slug).file for slug in ("stage1", "stage2", "stage3")]
 
 
-def _bytes(sample: Sample) -> dict[str, bytes]:
-    return {name: t.encode() if isinstance(t, str) else t for name, t in sample.files.items()}
-
-
 @click.command()
 @click.option("--runs", default=200, show_default=True)
 @click.option("--busy", default=0, show_default=True, help="Processes that do nothing but spin.")
 def main(runs: int, busy: int) -> None:
     """Count the verdicts by the clock; exit 1 if a right one fails or a cheat passes."""
     course = courses.load(ROOT)
-    spinners = [multiprocessing.Process(target=spin, daemon=True) for _ in range(busy)]
-    for process in spinners:
-        process.start()
     verdicts: dict[str, collections.Counter[Verdict]] = {
         kind: collections.Counter() for kind in (RIGHT, CHEAT)
     }
     faults = []
-    with Session(course, Options(seed=f"latency-{busy}")) as session:
+    with kept_busy(busy), Session(course, Options(seed=f"latency-{busy}")) as session:
         for number, (kind, name, files) in enumerate(itertools.islice(candidates(course), runs), 1):
             report = session.grade(submission.of_files(name, files), [course.stage("stage3")])
             outcomes = report.stages[0].outcomes
             by_clock = [o for o in outcomes if o.check.id in CLOCKED]
             verdicts[kind].update(o.verdict for o in by_clock)
-            if kind == RIGHT and any(o.verdict not in (Verdict.PASS, Verdict.INCONCLUSIVE) for o in by_clock):
+            if kind == RIGHT and any(o.verdict not in selfcheck.RIGHT for o in by_clock):
                 faults.append(f"right `{name}`: {'; '.join(o.message for o in by_clock if o.message)}")
             if kind == CHEAT and all(o.verdict is Verdict.PASS for o in outcomes):
                 faults.append(f"cheat `{name}` passes")
             click.echo(f"{number}/{runs} {kind} {name}: {', '.join(o.verdict for o in by_clock)}", err=True)
-    for process in spinners:
-        process.kill()
     for fault in faults:
         click.echo(fault)
     for kind, counted in verdicts.items():

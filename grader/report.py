@@ -96,6 +96,12 @@ class Report:
         return math.fsum(stage.possible for stage in self.stages)
 
     @property
+    def diagnoses(self) -> tuple[str, ...]:
+        """Names of the known bugs that its messages name, each once."""
+        outcomes = [outcome for stage in self.stages for outcome in stage.outcomes]
+        return tuple(sorted({str(o.metrics["diagnosis"]) for o in outcomes if "diagnosis" in o.metrics}))
+
+    @property
     def exit_status(self) -> int:
         """0 all passed (skip and inconclusive set aside), 1 some did not, 3 anything was our own fault."""
         verdicts = [o.verdict for stage in self.stages for o in stage.outcomes]

@@ -50,6 +50,11 @@ class Sample:
     may_fail: tuple[str, ...] = ()
     diagnoses: tuple[str, ...] = ()
 
+    @property
+    def handed_in(self) -> dict[str, bytes]:
+        """The files as a student would hand them in."""
+        return {name: t.encode() if isinstance(t, str) else t for name, t in self.files.items()}
+
 
 class _Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One replacement in a solution, or in the `base`; in the stage's own file if `file` is not named.
@@ -123,8 +128,8 @@ def load_all(course: Course, kind: str) -> list[Sample]:
 def write(sample: Sample, folder: Path) -> Path:
     """Write the sample's files into `folder`, as a student would hand them in; return it."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in sample.files.items():
-        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    for name, content in sample.handed_in.items():
+        (folder / name).write_bytes(content)
     return folder
 
 

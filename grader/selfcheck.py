@@ -44,8 +44,7 @@ def grade_sample(session: Session, sample: Sample) -> Report:
     course = session.course
     stage = course.stage(sample.stage)
     files = {name: (course.solutions / name).read_bytes() for name in groundwork.beside(course, stage)}
-    for name, text in sample.files.items():
-        files[name] = text.encode() if isinstance(text, str) else text
+    files |= sample.handed_in
     clocked = len(sample.files) > 1
     return session.grade(submission.of_files(sample.name, files), [stage], clocked=clocked)
 
@@ -53,13 +52,6 @@ def grade_sample(session: Session, sample: Sample) -> Report:
 def failed_checks(report: Report) -> set[str]:
     """Ids of the checks that counted against a report's submission."""
     return {o.check.id for s in report.stages for o in s.outcomes if o.verdict is not Verdict.PASS}
-
-
-def diagnoses(report: Report) -> set[str]:
-    """Names of the known bugs that a report's messages name."""
-    return {
-        str(o.metrics["diagnosis"]) for s in report.stages for o in s.outcomes if "diagnosis" in o.metrics
-    }
 
 
 def judge_sample(sample: Sample, report: Report) -> Iterator[str]:
@@ -72,7 +64,7 @@ def judge_sample(sample: Sample, report: Report) -> Iterator[str]:
         yield f"{name}: fails `{check_id}`, which it does not declare"
     for check_id in sorted(set(sample.fails) - failed):
         yield f"{name}: passes `{check_id}`, which it declares to fail"
-    claimed = diagnoses(report)
+    claimed = set(report.diagnoses)
     for bug in sorted(claimed - set(sample.diagnoses)):
         yield f"{name}: is taken for the known bug `{bug}`, which it does not declare"
     for bug in sorted(set(sample.diagnoses) - claimed):

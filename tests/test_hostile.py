@@ -151,8 +151,7 @@ def grade_good(session: Session) -> Report:
 
 def grade_attack(session: Session, sample: Sample, grounds: Grounds) -> Report:
     files = {}
-    for name, content in sample.files.items():
-        data = content.encode() if isinstance(content, str) else content
+    for name, data in sample.handed_in.items():
         for word, meaning in grounds.words.items():
             data = data.replace(word, meaning)
         files[name] = data

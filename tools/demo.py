@@ -93,7 +93,7 @@ def whole_cases(course: Course, stages: Sequence[Stage]) -> list[Case]:
 
 def wrong_case(sample: Sample) -> Case:
     """A sample with one known bug, in its own stage."""
-    work = submission.of_files(sample.name, content(sample))
+    work = submission.of_files(sample.name, sample.handed_in)
     return Case(sample.name.replace("_", " "), sample.note, work, {sample.stage: Worth.WRONG})
 
 
@@ -104,7 +104,7 @@ def evening_case(course: Course, bugs: Sequence[Sample]) -> Case:
     files = solution_files(course, stages)
     worth = {stage.slug: Worth.RIGHT for stage in stages}
     for sample in bugs:
-        files |= content(sample)
+        files |= sample.handed_in
         worth[sample.stage] = Worth.WRONG
     files |= stub_files(course, [unwritten])
     worth[unwritten.slug] = Worth.UNWRITTEN
@@ -130,11 +130,6 @@ def stub_files(course: Course, stages: Iterable[Stage]) -> dict[str, bytes]:
         source = (course.solutions / stage.file).read_text(encoding="utf-8")
         made[stage.file] = stubs.stub_text(source, stage.slug).encode()
     return made
-
-
-def content(sample: Sample) -> dict[str, bytes]:
-    """A sample's files as bytes."""
-    return {name: text.encode() if isinstance(text, str) else text for name, text in sample.files.items()}
 
 
 def grade(session: Session, case: Case) -> Report:
