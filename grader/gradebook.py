@@ -202,11 +202,16 @@ def _ids(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
     return tuple(outcome.check.id for outcome in outcomes)
 
 
+def visible(text: str) -> str:
+    """The text with a mark in the place of every character that does not show, line breaks too."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def _points(value: float | None) -> str:
     return "" if value is None else f"{round(value, 2):g}"
 
 
 def _harmless(text: str) -> str:
     """Text that a spreadsheet takes for text: one line, and never a formula."""
-    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
+    line = visible(" ".join(text.split()))
     return "'" + line if line.startswith(FORMULA) else line

@@ -15,6 +15,7 @@ from pathlib import Path
 from grader import archive, gradescope, platforms, submission
 from grader.course import Course
 from grader.errors import SubmissionError
+from grader.gradebook import visible
 from grader.platforms import Named
 from grader.report import SubmissionInfo
 from grader.roster import Roster, Student
@@ -266,7 +267,7 @@ def _chosen(given: Sequence[Piece], policy: str) -> tuple[tuple[Piece, ...], lis
 def fit(name: str) -> str:
     """A name fit to show: no control characters, no undecodable bytes, not endless."""
     text = name.encode("utf-8", "backslashreplace").decode()
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)[:120]
+    return visible(text)[:120]
 
 
 def shown(path: Path) -> str:

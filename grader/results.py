@@ -11,7 +11,7 @@ from pathlib import Path
 
 from grader import report as reports
 from grader.errors import CourseError
-from grader.gradebook import Gradebook, to_csv, to_dict
+from grader.gradebook import Gradebook, to_csv, to_dict, visible
 from grader.report import EXIT_BROKEN, Report
 
 REPORT, BROKEN, PARTIAL = "report.json", "report.broken.json", ".partial.json"
@@ -91,9 +91,7 @@ def write(out: Path, book: Gradebook) -> tuple[Path, ...]:
 def label(key: str) -> str:
     """A student's key fit to show: unchanged where it is, else with a mark that tells it from others."""
     text = key.encode("utf-8", "backslashreplace").decode()
-    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)[
-        :LONGEST_BYTES
-    ].strip()
+    plain = visible(text)[:LONGEST_BYTES].strip()
     return plain if plain == key else f"{plain}~{_mark(key)}"
 
 

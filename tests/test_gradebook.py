@@ -13,7 +13,7 @@ import pytest
 
 from grader.gradebook import Gradebook, Row, State, row_of, to_csv, to_dict
 from grader.outcome import Check, Outcome, Verdict
-from grader.render import index
+from grader.render import index, page
 from grader.report import Machine, Report, StageResult, SubmissionInfo
 
 ATTACK = '"><img src=x onerror=alert(1)><script>alert(2)</script>'
@@ -189,4 +189,4 @@ def test_the_histogram_holds_everybody_once() -> None:
 
 def test_our_own_style_and_script_cannot_end_their_elements() -> None:
     for name in (index.STYLE, index.SCRIPT):
-        assert "</" not in (index.FOLDER / name).read_text(encoding="utf-8")
+        assert "</" not in (page.FOLDER / name).read_text(encoding="utf-8")

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from grader.outcome import Outcome, Verdict
-from grader.render.prose import parts, plural, points, printable
+from grader.render import page
+from grader.render.prose import parts, plural
 from grader.render.summary import about_hidden, advice, count
 from grader.render.svg import checked
 from grader.report import Report, StageResult
 
-FOLDER = Path(__file__).parent
 TEMPLATE = "report.html.j2"
 STYLE = "report.css"
 
@@ -28,26 +24,14 @@ def render(report: Report, plots: Sequence[str] = ()) -> str:
 
     `plots` are SVG of our own making (`svg.checked`), and go in as they are.
     """
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "points": points,
-        "plural": plural,
-        "printable": printable,
-        "parts": parts,
-        "count_passed": count,
-    }
-    css = (FOLDER / STYLE).read_text(encoding="utf-8")
+    environment = page.environment()
+    environment.filters |= {"parts": parts, "count_passed": count}
+    css = (page.FOLDER / STYLE).read_text(encoding="utf-8")
     return environment.get_template(TEMPLATE).render(
         report=report,
         cards={stage.slug: _cards(stage) for stage in report.stages},
         css=Markup(css),  # our own file, and it has no `<`
-        policy=_policy(css),
+        policy=page.policy(css),
         plots=[Markup(checked(plot)) for plot in plots],
         tally=_tally(report),
         facts=_facts(report),
@@ -57,12 +41,6 @@ def render(report: Report, plots: Sequence[str] = ()) -> str:
             if note
         ],
     )
-
-
-def _policy(css: str) -> str:
-    """A content security policy under which nothing runs, nothing loads, and only our style applies."""
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
 def _cards(stage: StageResult) -> list[tuple[Outcome, bool]]:

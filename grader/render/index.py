@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import statistics
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from grader.gradebook import Gradebook, Row, State
-from grader.render.prose import one_line, plural, points, printable
+from grader.render import page
+from grader.render.prose import one_line
 
-FOLDER = Path(__file__).parent
 TEMPLATE, STYLE, SCRIPT = "index.html.j2", "index.css", "index.js"
 BINS = 10
 SHOWN = 15
@@ -34,16 +30,10 @@ class Bin:
 
 def render(book: Gradebook, *, report: str) -> str:
     """The page; `report` is the name of each student's page in their folder. All text is escaped."""
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page.environment()
     environment.filters["link"] = partial(_link, report=report)
-    environment.filters |= {"points": points, "plural": plural, "printable": printable, "one_line": one_line}
-    css, script = ((FOLDER / name).read_text(encoding="utf-8") for name in (STYLE, SCRIPT))
+    environment.filters["one_line"] = one_line
+    css, script = ((page.FOLDER / name).read_text(encoding="utf-8") for name in (STYLE, SCRIPT))
     totals = book.totals
     return environment.get_template(TEMPLATE).render(
         book=book,
@@ -55,7 +45,7 @@ def render(book: Gradebook, *, report: str) -> str:
         diagnoses=book.diagnoses()[:SHOWN],
         css=Markup(css),  # our own files, and neither has a `<`
         script=Markup(script),
-        policy=_policy(css, script),
+        policy=page.policy(css, script),
     )
 
 
@@ -71,10 +61,3 @@ def histogram(totals: list[float], possible: float) -> list[Bin]:
 def _link(row: Row, report: str) -> str:
     """Where the student's page lies, from here; never anything but a path below this folder."""
     return f"./{quote(row.folder)}/{quote(report)}"
-
-
-def _policy(css: str, script: str) -> str:
-    """A content security policy under which our style and script apply and nothing else runs or loads."""
-    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (css, script)]
-    ours = f"style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'"
-    return f"default-src 'none'; {ours}; base-uri 'none'; form-action 'none'"
