@@ -18,7 +18,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from grader import timing
+from grader import roofline, timing
 from grader.records import Row
 from grader.subject import Shape, Subject
 from grader.timing import Arm, Estimate
@@ -135,13 +135,9 @@ def counted(call: Callable[[], object]) -> int:
 
 
 def formula_flops(shape: Shape, new: int, positions: int) -> int:
-    """What GPT-2 computes for `new` positions that look at `positions`: 2·N, and 4·L·C for attention.
-
-    Its matrices have 12·L·C² numbers, and V·C in the head; a masked score is computed too.
-    """
-    C = shape.n_kv_head * shape.head_dim
-    matrices = 12 * shape.n_layer * C**2 + shape.vocab_size * C
-    return new * (2 * matrices + 4 * shape.n_layer * C * positions)
+    """What GPT-2 computes for `new` positions that look at `positions`; a masked score is computed too."""
+    width = shape.n_kv_head * shape.head_dim
+    return int(roofline.gpt2_flops(shape.n_layer, width, shape.vocab_size, new=new, keys=positions))
 
 
 @torch.no_grad()

@@ -112,6 +112,11 @@ def under(profile: HardwareProfile, shape: Shape, dtype: str) -> Roofline | None
     return Roofline(shape, dtype, roof)
 
 
+def gpt2_flops(layers: int, width: int, vocab: int, *, new: int, keys: float) -> float:
+    """What GPT-2 computes for `new` positions that see `keys`; its matrices have 12·L·d² + V·d numbers."""
+    return new * (2 * (12 * layers * width**2 + vocab * width) + 4 * layers * width * keys)
+
+
 def linear_parameters(shape: Shape) -> int:
     """N_p: the numbers in the matrices that every position goes through, the output's included."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from grader import expect, probe
+from grader import expect, probe, roofline
 
 STEPS = 8  # whose work is counted: the difference of two loops
 SHORT, LONG = 40, 300  # prompts before those steps
@@ -64,15 +64,10 @@ class Step:
     flops: float
     copied_bytes: float
 
-    @property
-    def linear_flops(self) -> int:
-        """Of the matrices: 2 for each of their numbers (Kaplan et al., 2020, section 2.1)."""
+    def formula_flops(self, positions: float) -> float:
+        """What a step on so many positions has to compute."""
         cfg = self.cfg
-        return 2 * int(12 * cfg.n_layer * cfg.n_embd**2 + cfg.n_embd * cfg.vocab_size)
-
-    def attention_flops(self, positions: float) -> float:
-        """Of the scores and the values' mean: 2·d a position each, in every layer."""
-        return float(4 * self.cfg.n_layer * self.cfg.n_embd * positions)
+        return roofline.gpt2_flops(cfg.n_layer, cfg.n_embd, cfg.vocab_size, new=1, keys=positions)
 
     @property
     def cache_bytes(self) -> float:
@@ -99,11 +94,10 @@ def step_work(
 
 def flops(step: Step, metrics: dict[str, Any]) -> None:
     """Fail where a step multiplies more than a cached one needs to, were its buffer as long as the block."""
-    formula = step.linear_flops + step.attention_flops(step.positions)
+    formula = step.formula_flops(step.positions)
     metrics["flops_a_step"], metrics["flops_formula"] = round(step.flops), round(formula)
-    most = step.linear_flops + step.attention_flops(step.cfg.block_size)
     expect.that(
-        step.flops <= MOST_FLOPS * most,
+        step.flops <= MOST_FLOPS * step.formula_flops(step.cfg.block_size),
         f"a step at about {step.positions:.0f} positions takes {step.flops / 1e6:.2f} MFLOP, by the formula "
         f"{formula / 1e6:.2f} (2 for every weight, 4·L·d for every position): {step.flops / formula:.1f} "
         "times as many. What was computed in earlier steps is computed again: mend that in stage 1 or 2",

@@ -7,7 +7,6 @@ the way to MPS and CUDA. So nothing here is graded, and nothing is confined.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +21,7 @@ import torch
 from grader.course import Course
 from grader.errors import GraderError, SubmissionError
 from grader.faults import Mistake
+from grader.sandbox.worker import import_student
 
 NEEDED = ("stage1", "stage2", "stage3", "stage4")
 SEED = 7  # of random weights: the time that a step takes does not depend on them
@@ -203,7 +203,7 @@ def _files(course: Course, source: Path) -> dict[str, Path]:
 def _given(path: Path) -> ModuleType:
     """The given model under the name by which stage files import it."""
     loaded = sys.modules.get(path.stem)
-    return loaded if loaded is not None and loaded.__file__ == str(path) else _executed(path)
+    return loaded if loaded is not None and loaded.__file__ == str(path) else import_student(path)
 
 
 def imported(path: Path, slug: str) -> ModuleType:
@@ -211,20 +211,10 @@ def imported(path: Path, slug: str) -> ModuleType:
     if not path.is_file():
         raise SubmissionError(f"measuring needs {slug}: `{path}` is not there")
     try:
-        return _executed(path)
+        return import_student(path)
     except (Exception, SystemExit) as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise _fault(slug, path, error, line) from error
-
-
-def _executed(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _fault(slug: str, path: Path, error: BaseException, line: int | None) -> SubmissionError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,18 +21,12 @@ COURSE = courses.load(ROOT)
 BRIEF = Scale(matrix_mib=1, product=16, layers=2, positions=(1, 23, 600), effort=Effort(0.0, 2, 2))
 
 
+pytestmark = pytest.mark.usefixtures("modules")
+
+
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "QUICK", BRIEF)
-
-
-@pytest.fixture(autouse=True)
-def modules() -> Iterator[None]:
-    """Leave no stage file imported."""
-    before = dict(sys.modules)
-    yield
-    for name in [name for name in sys.modules if name == "gpt2" or name.startswith("stage")]:
-        sys.modules.pop(name) if name not in before else sys.modules.update({name: before[name]})
 
 
 def run(folder: Path, *options: str, course: Path = ROOT) -> Result:

@@ -46,7 +46,7 @@ def step(**changes):
 
 def test_the_formulas_are_what_torch_counts_of_the_solution(loop, oracle, rng):
     found = steps.step_work(loop, oracle, rng, 2, 30)
-    assert found.flops == found.linear_flops + found.attention_flops(found.positions)
+    assert found.flops == found.formula_flops(found.positions)
     assert found.copied_bytes == pytest.approx(found.cache_bytes, rel=0.03)
 
 

@@ -6,7 +6,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +34,13 @@ BRIEF = Effort(0.0, 2, 2)
 Grade = Callable[..., Result]
 
 
+pytestmark = pytest.mark.usefixtures("modules")
+
+
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rounds of everything."""
     monkeypatch.setattr(measure, "QUICK", BRIEF)
-
-
-@pytest.fixture(autouse=True)
-def modules() -> Iterator[None]:
-    """Leave no stage file imported."""
-    before = dict(sys.modules)
-    yield
-    for name in [name for name in sys.modules if name == "gpt2" or name.startswith("stage")]:
-        sys.modules.pop(name) if name not in before else sys.modules.update({name: before[name]})
 
 
 @pytest.fixture(scope="module")
