@@ -11,13 +11,12 @@ from typing import Any
 
 import click
 
+from grader import cli_class, explain, faults, figures, run
 from grader import course as courses
-from grader import explain, faults, figures, run
-from grader.course import Course, Stage
+from grader.course import Stage
 from grader.errors import CourseError
 from grader.faults import Mistake
 from grader.options import (
-    CLASS,
     CONDITIONS,
     FILES,
     MEASURED,
@@ -26,6 +25,7 @@ from grader.options import (
     QUIET,
     SUBMISSION,
     VIEW,
+    course_of,
     taking,
 )
 from grader.report import EXIT_FAILED
@@ -51,7 +51,7 @@ class Grade(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
-            _course(ctx)  # where there is none, that is what is wrong
+            course_of(ctx)  # where there is none, that is what is wrong
             raise _unknown("command or stage", args[0], self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
@@ -65,7 +65,7 @@ class Grade(click.Group):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         try:
-            formatter.write(f"\nThe course is at {_course(ctx).root}\n")
+            formatter.write(f"\nThe course is at {course_of(ctx).root}\n")
         except CourseError as error:
             formatter.write(f"\nNo stages here: {error}.\n")
             formatter.write("Go into the course's folder, or name it: grade --course PATH stage1\n")
@@ -75,24 +75,15 @@ class Grade(click.Group):
             return super().invoke(ctx)
 
 
-def _course(ctx: click.Context) -> Course:
-    """The course of `--course`, or else the one around the working folder; looked for once."""
-    root = ctx.find_root()
-    if root.obj is None:
-        root.obj = courses.find(root.params.get("course") or Path.cwd())
-    course: Course = root.obj
-    return course
-
-
 def _stages_if_any(ctx: click.Context) -> Sequence[Stage]:
     try:
-        return _course(ctx).stages
+        return course_of(ctx).stages
     except CourseError:
         return ()
 
 
 def _stage(ctx: click.Context, slug: str) -> Stage:
-    stages = {stage.slug: stage for stage in _course(ctx).stages}
+    stages = {stage.slug: stage for stage in course_of(ctx).stages}
     if slug not in stages:
         raise _unknown("stage", slug, list(stages))
     return stages[slug]
@@ -109,7 +100,7 @@ def _stage_command(stage: Stage) -> click.Command:
     @taking(SUBMISSION, *FILES, *CONDITIONS, PUBLIC_ONLY, VIEW, QUIET)
     @click.pass_context
     def command(ctx: click.Context, /, **options: Any) -> None:
-        ctx.exit(run.grade(_course(ctx), [stage], Wanted(**options)))
+        ctx.exit(run.grade(course_of(ctx), [stage], Wanted(**options)))
 
     return command
 
@@ -140,14 +131,14 @@ def cli(ctx: click.Context, course: Path | None, debug: bool) -> None:
 @click.pass_context
 def grade_all(ctx: click.Context, /, **options: Any) -> None:
     """Grade every stage."""
-    ctx.exit(run.grade(_course(ctx), _course(ctx).stages, Wanted(**options)))
+    ctx.exit(run.grade(course_of(ctx), course_of(ctx).stages, Wanted(**options)))
 
 
 @cli.command("list")
 @click.pass_context
 def list_stages(ctx: click.Context) -> None:
     """List the stages, their points and files."""
-    course = _course(ctx)
+    course = course_of(ctx)
     click.echo(f"{course.title} {course.version}: {sum(stage.points for stage in course.stages):g} points\n")
     for stage in course.stages:
         click.echo(f"{click.style(stage.slug, bold=True)}  {stage.title} ({stage.points:g} points)")
@@ -159,7 +150,7 @@ def list_stages(ctx: click.Context) -> None:
 @click.pass_context
 def grade_next(ctx: click.Context, /, **options: Any) -> None:
     """Find the first stage that is not done yet."""
-    ctx.exit(run.grade_next(_course(ctx), Wanted(public_only=True, **options)))
+    ctx.exit(run.grade_next(course_of(ctx), Wanted(public_only=True, **options)))
 
 
 @cli.command()
@@ -168,7 +159,7 @@ def grade_next(ctx: click.Context, /, **options: Any) -> None:
 @click.pass_context
 def watch(ctx: click.Context, /, stage: str | None, **options: Any) -> None:
     """Grade again at every save of a stage file, until Ctrl-C."""
-    run.watch(_course(ctx), _stage(ctx, stage) if stage else None, Wanted(**options))
+    run.watch(course_of(ctx), _stage(ctx, stage) if stage else None, Wanted(**options))
 
 
 @cli.command()
@@ -189,7 +180,7 @@ def hint(ctx: click.Context, stage: str, level: int) -> None:
 @click.pass_context
 def explain_back(ctx: click.Context, stage: str, answers: bool) -> None:
     """Ask what a stage should have taught; a key shows each answer."""
-    questions = explain.load(_course(ctx))[_stage(ctx, stage).slug]
+    questions = explain.load(course_of(ctx))[_stage(ctx, stage).slug]
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     for number, question in enumerate(questions, 1):
         click.echo(("\n" if number > 1 else "") + explain.asked(question, number, HINT_WIDTH))
@@ -206,7 +197,7 @@ def explain_back(ctx: click.Context, stage: str, answers: bool) -> None:
 @click.pass_context
 def report(ctx: click.Context, /, **options: Any) -> None:
     """Show the last report on exercises/ again; exits 0."""
-    run.show_last(_course(ctx), Wanted(**options))
+    run.show_last(course_of(ctx), Wanted(**options))
 
 
 @cli.command()
@@ -215,7 +206,7 @@ def doctor(ctx: click.Context) -> None:
     """Say what this machine and this copy of the course can do."""
     from grader.doctor import examine
 
-    for area, state, text in examine(_course(ctx)):
+    for area, state, text in examine(course_of(ctx)):
         click.echo(f"{click.style(f'{state:<4}', fg=COLOURS[state])}  {area}: {text}")
 
 
@@ -244,7 +235,7 @@ def memory(**options: Any) -> None:
 @click.pass_context
 def plot(ctx: click.Context, folder: Path | None, profile: str | None) -> None:
     """Draw what `grade measure` wrote, as SVG and PNG beside it."""
-    drawn = figures.plot(_course(ctx), folder, profile)
+    drawn = figures.plot(course_of(ctx), folder, profile)
     for remark in drawn.remarks:
         click.echo(remark, err=True)
     for path in drawn.written:
@@ -268,7 +259,7 @@ def measure(ctx: click.Context, /, calibrate: bool, predict: Sequence[str], **op
         from grader import measure
 
         wanted = measure.Wanted(predictions=guesses, **options)
-        calibration.run(_course(ctx), wanted) if calibrate else measure.run(_course(ctx), wanted)
+        calibration.run(course_of(ctx), wanted) if calibrate else measure.run(course_of(ctx), wanted)
     elif any(ctx.get_parameter_source(name) is COMMANDLINE for name in ctx.params):
         raise Mistake(
             f"options of `grade measure {ctx.invoked_subcommand}` go behind `{ctx.invoked_subcommand}`"
@@ -282,21 +273,10 @@ def measure_hf(ctx: click.Context, /, **options: Any) -> None:
     """Measure a model of transformers, with use_cache and without."""
     from grader import measure, measure_hf
 
-    measure_hf.run(_course(ctx), measure.Wanted(**options))
+    measure_hf.run(course_of(ctx), measure.Wanted(**options))
 
 
-@cli.command()
-@click.argument("path", type=click.Path(path_type=Path, exists=True))
-@taking(*CLASS, *CONDITIONS, PUBLIC_ONLY)
-@click.pass_context
-def batch(ctx: click.Context, /, **options: Any) -> None:
-    """Grade a class: a folder with one entry a student."""
-    from grader import batch as batches
-
-    done = batches.run(_course(ctx), batches.Wanted(**options))
-    for line in done.lines:
-        click.echo(line)
-    ctx.exit(done.status)
+cli.add_command(cli_class.batch)
 
 
 @cli.group()
@@ -312,7 +292,7 @@ def stubs(ctx: click.Context, check: bool, force: bool) -> None:
     """Write the stubs in exercises/ from solutions/."""
     from grader.stubs import stale_stubs, write_stubs
 
-    root = _course(ctx).root
+    root = course_of(ctx).root
     paths = stale_stubs(root) if check else write_stubs(root, force=force)
     for path in paths:
         click.echo(f"{'stale' if check else 'wrote'} {path.relative_to(root)}")
@@ -325,7 +305,7 @@ def check_course(ctx: click.Context) -> None:
     """Check the course: manifest, stubs, solutions, samples."""
     from grader.selfcheck import check
 
-    problems = check(_course(ctx), progress=lambda text: click.echo(text, err=True))
+    problems = check(course_of(ctx), progress=lambda text: click.echo(text, err=True))
     for problem in problems:
         click.echo(problem)
     click.echo(f"{len(problems)} problems" if problems else "the course is in order")
@@ -345,7 +325,7 @@ def mutate(
     """Break the solutions on purpose and see whether the checks notice."""
     from grader.mutate import run, summary
 
-    course = _course(ctx)
+    course = course_of(ctx)
     stages = [course.stage(slug) for slug in slugs] or course.stages
     score = run(course, stages, seed=seed, budget_s=60 * minutes, jobs=jobs, progress=_mutation_progress)
     click.echo(summary(score))

@@ -9,6 +9,9 @@ from typing import Any
 
 import click
 
+from grader import course as courses
+from grader.course import Course
+
 ISOLATION = ("auto", "confined", "process", "none")
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
@@ -78,6 +81,15 @@ CLASS = (
     ),
     click.option("--force", is_flag=True, help="Grade again what is graded already."),
 )
+
+
+def course_of(ctx: click.Context) -> Course:
+    """The course of `--course`, or else the one around the working folder; looked for once."""
+    root = ctx.find_root()
+    if root.obj is None:
+        root.obj = courses.find(root.params.get("course") or Path.cwd())
+    course: Course = root.obj
+    return course
 
 
 def taking(*options: Callable[[Callback], Callback]) -> Callable[[Callback], Callback]:

@@ -80,6 +80,7 @@ def outsiders(names: set[str]) -> set[str]:
 @pytest.mark.parametrize("path", FILES, ids=module_name)
 def test_nothing_imports_the_command_line(path: Path) -> None:
     assert "cli" not in imported(path)
+    assert "cli_class" not in imported(path) or module_name(path) == "cli"
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if module_name(p) in BESIDE_STUDENT_CODE], ids=module_name)
@@ -124,7 +125,19 @@ def test_transformers_is_never_imported_at_import_time(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["cli", "options", "run", "figures", "faults", "terminal", "watch", "doctor", *sorted(VALUES)]
+    "name",
+    [
+        "cli",
+        "cli_class",
+        "options",
+        "run",
+        "figures",
+        "faults",
+        "terminal",
+        "watch",
+        "doctor",
+        *sorted(VALUES),
+    ],
 )
 def test_the_way_to_help_imports_nothing_slow(name: str) -> None:
     (path,) = (p for p in FILES if module_name(p) == name)
