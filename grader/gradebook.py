@@ -10,9 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
+
+from grader.errors import CourseError
 from grader.outcome import Outcome, Verdict
 from grader.report import EXIT_BROKEN, Report
 
+SCHEMA = "kvgrade/summary/v2"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -175,11 +179,12 @@ def to_dict(book: Gradebook) -> dict[str, object]:
     """`summary.json`: the class in figures, what to look at, and where the time went."""
     totals = book.totals
     return {
-        "schema": "kvgrade/summary/v1",
+        "schema": SCHEMA,
         "course": book.title,
         "conditions": book.conditions,
         "students": {str(state): book.count(state) for state in State},
         "possible": sum(book.possible.values()),
+        "stages": book.possible,
         "median": statistics.median(totals) if totals else None,
         "mean": round(statistics.fmean(totals), 2) if totals else None,
         "not_on_roster": [row.student for row in book.rows if not row.on_roster],
@@ -191,7 +196,44 @@ def to_dict(book: Gradebook) -> dict[str, object]:
         "checks": [{"id": o.name, "failed": o.students, "todo": o.unwritten} for o in book.checks()],
         "diagnoses": {often.name: often.students for often in book.diagnoses()},
         "seconds": {phase: round(seconds, 2) for phase, seconds in book.seconds.items()},
+        "titles": book.titles,
+        "rows": msgspec.to_builtins(book.rows),
     }
+
+
+class _Kind(msgspec.Struct):
+    schema: str = ""
+
+
+class _Summary(msgspec.Struct):
+    course: str
+    rows: tuple[Row, ...]
+    stages: dict[str, float]
+    titles: dict[str, str]
+    remarks: tuple[str, ...]
+    conditions: dict[str, str]
+    seconds: dict[str, float]
+
+
+def from_json(text: str) -> Gradebook:
+    """Read a gradebook back from its `summary.json`.
+
+    Raises CourseError where the text is none, is another version's, or holds points that can't be.
+    """
+    try:
+        schema = msgspec.json.decode(text, type=_Kind).schema
+        if schema != SCHEMA:
+            raise CourseError(f"it says `{schema[:80]}`, not `{SCHEMA}`: another version wrote it")
+        read = msgspec.json.decode(text, type=_Summary)
+    except msgspec.DecodeError as error:
+        raise CourseError(f"it is no summary of a batch: {error}") from error
+    for row in read.rows:
+        wrong = [s for s, earned in row.stages.items() if not 0 <= earned <= read.stages.get(s, -1.0)]
+        if wrong or set(row.folder) & set("/\\\0") or row.folder in (".", ".."):
+            raise CourseError(f"the row of `{row.student}` can't be: stages {wrong}, folder `{row.folder}`")
+    return Gradebook(
+        read.course, read.rows, read.stages, read.titles, read.remarks, read.conditions, read.seconds
+    )
 
 
 def _with_notes(rows: Sequence[Row], state: State) -> dict[str, list[str]]:

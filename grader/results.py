@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from grader import gradebook
 from grader import report as reports
 from grader.errors import CourseError
+from grader.faults import Mistake
 from grader.gradebook import Gradebook, to_csv, to_dict, visible
 from grader.report import EXIT_BROKEN, Report
 
@@ -86,6 +88,23 @@ def write(out: Path, book: Gradebook) -> tuple[Path, ...]:
     for name, text in files.items():
         reports.write(out / name, text)
     return tuple(out / name for name in files)
+
+
+def load(out: Path) -> Gradebook:
+    """Read back what `write` wrote.
+
+    Raises Mistake where `out` is no folder of results, or another version's.
+    """
+    path = out / SUMMARY
+    try:
+        return gradebook.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"`{out}` is no folder of results, as `grade batch … --out {out}` writes it"
+        raise Mistake(f"{what}: {SUMMARY}: {error}") from error
+    except CourseError as error:
+        raise Mistake(
+            f"`{path}`: {error}; run the same `grade batch` again, which keeps the reports"
+        ) from error
 
 
 def label(key: str) -> str:

@@ -11,7 +11,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from grader.gradebook import Gradebook, Row, State, row_of, to_csv, to_dict
+from grader.errors import CourseError
+from grader.gradebook import Gradebook, Row, State, from_json, row_of, to_csv, to_dict
 from grader.outcome import Check, Outcome, Verdict
 from grader.render import index, page
 from grader.report import Machine, Report, StageResult, SubmissionInfo
@@ -117,6 +118,37 @@ def test_the_summary_is_json_and_names_who_needs_a_look() -> None:
 
 def test_a_class_with_nothing_graded_has_no_median() -> None:
     assert to_dict(book(Row("bob", State.MISSING)))["median"] is None
+
+
+def test_a_summary_is_read_back_whole() -> None:
+    whole = replace(hostile(), seconds={"wall": 1.25})
+    assert from_json(json.dumps(to_dict(whole), allow_nan=False)) == whole
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"schema": "kvgrade/summary/v1"}, "it says `kvgrade/summary/v1`"),
+        ({"schema": "kvgrade/report/v1"}, "another version wrote it"),
+        ({"rows": "none"}, "no summary of a batch: Expected `array`"),
+        ({"stages": {"stage1": 0.5}}, "the row of `ada` can't be"),
+        ({"rows": [{"student": "ada", "state": "graded", "stages": {"stage1": -1}}]}, "can't be"),
+        ({"rows": [{"student": "ada", "state": "graded", "stages": {"stage9": 1}}]}, "['stage9']"),
+        ({"rows": [{"student": "ada", "state": "graded", "folder": "../x"}]}, "folder `../x`"),
+        ({"rows": [{"student": "ada", "state": "graded", "folder": ".."}]}, "folder `..`"),
+        ({"rows": [{"student": "ada", "state": "fine"}]}, "Invalid enum value"),
+    ],
+)
+def test_what_is_no_summary_of_ours_is_said(changed: dict[str, object], said: str) -> None:
+    summary = to_dict(book(Row("ada", State.GRADED, "ada", stages={"stage1": 4.0})))
+    with pytest.raises(CourseError, match=re.escape(said)):
+        from_json(json.dumps(summary | changed))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "kvgrade/summary/v2", "course": NaN}'])
+def test_what_is_no_json_is_no_summary(text: str) -> None:
+    with pytest.raises(CourseError, match="no summary of a batch"):
+        from_json(text)
 
 
 class Page(HTMLParser):

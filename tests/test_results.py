@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from grader import results
+from grader.faults import Mistake
+from grader.gradebook import Gradebook, Row, State
 from grader.outcome import Check, Outcome, Verdict, Visibility
 from grader.report import Machine, Report, StageResult, SubmissionInfo, to_json
 from grader.results import BROKEN, PARTIAL, Conditions, Shelf
@@ -143,3 +145,19 @@ def test_the_students_page_withholds_what_the_instructors_shows(tmp_path: Path) 
 def test_a_report_that_cannot_be_read_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(text)
     assert Shelf(tmp_path).kept() is None
+
+
+def test_results_are_read_back(tmp_path: Path) -> None:
+    book = Gradebook("Course 1", (Row("ada", State.GRADED, "ada", stages={"stage1": 1.5}),), {"stage1": 2})
+    results.write(tmp_path, book)
+    assert results.load(tmp_path) == book
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [(None, "is no folder of results"), ('{"schema": "x"}', "another version wrote it")]
+)
+def test_a_folder_that_holds_no_results_is_a_mistake(text: str | None, said: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "summary.json").write_text(text)
+    with pytest.raises(Mistake, match=said):
+        results.load(tmp_path)
