@@ -75,16 +75,16 @@ class Grading:
 
     def pytest_configure(self, config: pytest.Config) -> None:
         config.stash[GRADING] = self
+        config.option.tbstyle = "native"  # nobody reads it, and pytest's own parses a file for every frame
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         self.interrupted = excinfo.type is KeyboardInterrupt  # pytest's own Interrupted is a subclass
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            reasons = [line[1:].strip() for line in report.longreprtext.splitlines() if line.startswith("E ")]
-            self.collect_errors.append(
-                f"`{report.nodeid}`: {reasons[-1] if reasons else report.longreprtext}"
-            )
+            lines = report.longreprtext.strip().splitlines()
+            reasons = [line[1:].strip() for line in lines if line.startswith("E ")]
+            self.collect_errors.append(f"`{report.nodeid}`: {(reasons or lines or ['no reason given'])[-1]}")
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         if not self.clocked:

@@ -28,6 +28,10 @@ class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations = self.flops = self.copied_bytes = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to keep torch.compile out of the counting, torch would import it: a second a check
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
