@@ -120,6 +120,17 @@ class Course:
         with_hidden = not public_only and hidden.is_file()
         return (self.public_tests(stage), hidden) if with_hidden else (self.public_tests(stage),)
 
+    def by_the_clock(self, stage: Stage, *, public_only: bool = False) -> bool:
+        """Whether a stage has checks marked `@check(clock=True)`, which a neighbour would disturb."""
+        import ast
+
+        return any(
+            isinstance(node, ast.keyword) and node.arg == "clock" and ast.unparse(node.value) == "True"
+            for path in self.tests(stage, public_only=public_only)
+            if path.is_file()
+            for node in ast.walk(ast.parse(path.read_bytes()))
+        )
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 over all that a verdict depends on: manifest, given model, tests, profiles, the grader."""

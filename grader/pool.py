@@ -38,26 +38,29 @@ def run(
     work: Callable[[Session, T], R],
     items: Iterable[T],
     *,
+    alone: Iterable[T] = (),
     jobs: int = 0,
     lost: Callable[[T], R] | None = None,
 ) -> Iterator[tuple[T, R]]:
     """Yield `(item, work(session, item))` as they are done, in no order; `jobs` 0 means one a core.
 
-    `work` must be importable, items and results picklable. Raises what `work` raises where that is a
-    GraderError. Where a grader dies over an item, `lost` says what comes of that one and another grader goes
-    on; without `lost`, or where they die one after another, SandboxError is raised. With `lost` one job
-    has a process of its own too. Leaving the iterator early ends the graders.
+    What is to be worked on `alone` comes last, while no other grader works. `work` must be importable, items
+    and results picklable. Raises what `work` raises where that is a GraderError. Where a grader dies over an
+    item, `lost` says what comes of that one and another grader goes on; without `lost`, or where they die one
+    after another, SandboxError is raised. With `lost` one job has a process of its own too. Leaving the
+    iterator early ends the graders.
     """
-    queue = list(items)
+    queue, last = list(items), list(alone)
     count = min(len(queue), jobs or os.cpu_count() or 1)
     if count <= 1 and lost is None:
         with Session(course, options) as session:
-            for item in queue:
+            for item in (*queue, *last):
                 yield item, work(session, item)
         return
     graders = [_start(course.root, options) for _ in range(count)]
     try:
-        yield from _deal(graders, work, queue, lost, lambda: _start(course.root, options))
+        for some, things in ((graders, queue), (graders[:1], last)):
+            yield from _deal(some, work, things, lost, lambda: _start(course.root, options))
     finally:
         for grader in graders:
             _stop(grader)

@@ -54,8 +54,7 @@ def grade(course: Course, stages: Sequence[Stage], wanted: Wanted) -> int:
     """Grade these stages; give the exit status."""
     with wanted.terminal as terminal:
         terminal.progress("starting …")
-        with _opened(course, wanted) as (session, work):
-            report = session.grade(work, stages, on_start=terminal.start, on_outcome=terminal.outcome)
+        report = _graded(course, stages, wanted, terminal)
         terminal.end(report)
         _keep(course, report, wanted, terminal)
         write_files(report, wanted, terminal, _plots(course, wanted, terminal))
@@ -127,6 +126,18 @@ def write_files(report: Report, wanted: Wanted, terminal: Terminal, plots: Seque
             except OSError as error:
                 raise Mistake(f"`{place}` can't be written: {error}") from error
             terminal.remark(f"wrote {place}")
+
+
+def _graded(course: Course, stages: Sequence[Stage], wanted: Wanted, terminal: Terminal) -> Report:
+    """Grade one stage after the other, or where it pays two abreast."""
+    from grader import abreast
+    from grader.submission import load
+
+    if abreast.worthwhile(stages, wanted.options):
+        work = load(wanted.submission or course.exercises, course)
+        return abreast.grade(course, wanted.options, work, stages, terminal.stage)
+    with _opened(course, wanted) as (session, work):
+        return session.grade(work, stages, on_start=terminal.start, on_outcome=terminal.outcome)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,12 @@ class Terminal:
         self._outcomes.append(withheld(outcome, number) if self._for_student else outcome)
         self._show_blocks(finished=False)
         self.progress(f"{stage.slug}: {number} of {plural(self._planned, 'check')} ran")
+
+    def stage(self, stage: Stage, outcomes: Sequence[Outcome]) -> None:
+        """A stage is over that nothing was heard of while it went on."""
+        self.start(stage, len(outcomes))
+        for outcome in outcomes:
+            self.outcome(stage, outcome)
 
     def end(self, report: Report) -> None:
         """The run is over: show points and what to do next."""

@@ -142,6 +142,7 @@ def course_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         module = ModuleType(name)
         vars(module).update(members)
         monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)  # more would grade stages side by side, in real processes
     monkeypatch.delenv("GRADE_COURSE", raising=False)
     monkeypatch.delenv("GRADE_DEBUG", raising=False)
     return root

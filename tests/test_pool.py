@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -37,12 +38,25 @@ def square(session: Session, item: int) -> int:
     return item * item
 
 
+def lasting(session: Session, item: int) -> tuple[float, float]:
+    """Say from when to when it was worked on an item."""
+    begun = time.monotonic()
+    sum(range(200_000))
+    return begun, time.monotonic()
+
+
 def lost(item: int) -> int:
     return -item
 
 
 def test_every_item_comes_once_with_its_own_result(course: courses.Course) -> None:
     assert sorted(pool.run(course, OPTIONS, square, range(5), jobs=2)) == [(n, n * n) for n in range(5)]
+
+
+def test_what_is_to_be_alone_begins_when_all_else_is_done(course: courses.Course) -> None:
+    found = dict(pool.run(course, OPTIONS, lasting, range(6), alone=[6, 7], jobs=2))
+    assert max(end for item, (_, end) in found.items() if item < 6) <= found[6][0]
+    assert found[6][1] <= found[7][0]
 
 
 def test_a_grader_that_dies_costs_its_item_only(course: courses.Course) -> None:
