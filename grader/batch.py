@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from grader import __version__, hardware, intake, marking, pool, results, roster, session
+from grader import __version__, hardware, intake, lateness, marking, pool, results, roster, session
 from grader.course import Course, Stage
 from grader.faults import Mistake
 from grader.gradebook import Gradebook, Row, State
@@ -40,6 +40,9 @@ class Wanted:
     on_duplicate: str = "latest"
     jobs: int = 0
     force: bool = False
+    due: str | None = None
+    late: str = "none"
+    file_times: bool = False
     isolation: str = "auto"
     public_only: bool = False
     seed: str | None = None
@@ -117,11 +120,17 @@ def run(course: Course, wanted: Wanted) -> Batch:
         )
     begun = time.monotonic()
     conditions = _conditions(course, wanted.options)
+    deadline = lateness.deadline(wanted.due, wanted.late)
     known = roster.load(wanted.roster) if wanted.roster else Roster()
+    lateness.vet(deadline, known.students)
     found = intake.find(wanted.path, course, known, on_duplicate=wanted.on_duplicate, out=wanted.out)
+    if wanted.file_times:
+        found = intake.by_file_times(found)
     going = _Going(course, wanted, conditions)
     going.grade(_jobs(course, wanted, found))
     book = _book(going, found, time.monotonic() - begun)
+    if deadline:
+        book = lateness.judged(book, deadline, _extensions(found))
     written = results.write(wanted.out, book)
     return Batch(_status(book), (*_said(book), *(f"wrote {path}" for path in written)))
 
@@ -174,6 +183,11 @@ def _book(going: _Going, found: Intake, wall_s: float) -> Gradebook:
 
 def _possible(course: Course, stage: Stage, public_only: bool) -> float:
     return possible_points(stage, hidden=len(course.tests(stage, public_only=public_only)) > 1)
+
+
+def _extensions(found: Intake) -> dict[str, str]:
+    entries = [entry for entry in found.entries if entry.student]
+    return {results.label(entry.key): entry.student.extension for entry in entries if entry.student}
 
 
 def _isolation(conditions: Conditions) -> list[str]:

@@ -33,8 +33,9 @@ class State(StrEnum):
 class Row:
     """One student: `folder` names theirs in the results; `stages` holds earned points where they count.
 
-    `failed` and `unwritten` hold ids of checks, `diagnoses` names of known bugs, each once. `checks_s` of
-    `report_s` was spent in checks.
+    `failed` and `unwritten` hold ids of checks, `diagnoses` names of known bugs, each once. `submitted_at` is
+    ISO 8601, empty where it is not known; `hours_late` is None where nothing was held against a due date;
+    `penalty` is the share of the points that lateness costs. `checks_s` of `report_s` was spent in checks.
     """
 
     student: str
@@ -50,6 +51,9 @@ class Row:
     unwritten: tuple[str, ...] = ()
     diagnoses: tuple[str, ...] = ()
     digest: str = ""
+    submitted_at: str = ""
+    hours_late: float | None = None
+    penalty: float = 0.0
     graded_at: str = ""
     report_s: float = 0.0
     checks_s: float = 0.0
@@ -59,6 +63,11 @@ class Row:
     def total(self) -> float | None:
         """Points earned, or None where nothing was graded."""
         return sum(self.stages.values()) if self.stages else None
+
+    @property
+    def after_penalty(self) -> float | None:
+        """Points less what lateness costs, or None where nothing was graded."""
+        return None if self.total is None else round(self.total * (1 - self.penalty), 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +164,9 @@ def to_csv(book: Gradebook) -> str:
             *book.possible,
             "total",
             "possible",
+            "submitted at",
+            "hours late",
+            "after penalty",
             *verdicts,
             "remarks",
         ]
@@ -168,6 +180,9 @@ def to_csv(book: Gradebook) -> str:
                 *(_points(row.stages.get(slug)) for slug in book.possible),
                 _points(row.total),
                 _points(sum(book.possible.values())),
+                row.submitted_at,
+                _points(row.hours_late),
+                _points(row.after_penalty),
                 *(row.verdicts.get(verdict, 0) if row.folder else "" for verdict in verdicts),
                 _harmless("; ".join(row.notes)),
             ]

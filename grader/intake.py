@@ -5,6 +5,7 @@ Every name here is hostile input: it says whose an entry is, and is never used a
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import os
 import stat
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grader import archive, gradescope, platforms, submission
+from grader import archive, gradescope, lateness, platforms, submission
 from grader.course import Course
 from grader.errors import SubmissionError
 from grader.gradebook import visible
@@ -22,6 +23,7 @@ from grader.roster import Roster, Student
 from grader.submission import ARCHIVES, EXERCISES, Submission
 
 NBGRADER = "submitted"
+NBGRADERS_TIME = "timestamp.txt"
 CODE = (*ARCHIVES, ".py")
 ASIDE = (
     ".csv",
@@ -66,7 +68,7 @@ class Entry:
     """All that one student handed in and is graded, a piece over those before it, and who it is.
 
     `key` tells it from all others; `student` is their line of the roster; a stranger has none though there is
-    a roster.
+    a roster. `submitted_at` is ISO 8601, empty where not all of its times are known.
     """
 
     key: str
@@ -74,6 +76,7 @@ class Entry:
     student: Student | None = None
     is_stranger: bool = False
     notes: tuple[str, ...] = ()
+    submitted_at: str = ""
 
     @property
     def late(self) -> bool:
@@ -110,6 +113,18 @@ def find(path: Path, course: Course, roster: Roster, *, on_duplicate: str, out: 
     there = {entry.student for entry in entries}
     missing = tuple(student for student in roster.students if student not in there)
     return Intake(entries, missing, duplicates, tuple(sorted(aside)))
+
+
+def by_file_times(found: Intake) -> Intake:
+    """Where the platform tells no time, go by when the files were last written, which a student can set."""
+    return replace(found, entries=tuple(map(_by_file_times, found.entries)))
+
+
+def _by_file_times(entry: Entry) -> Entry:
+    times = [piece.when_s for piece in entry.pieces]
+    if entry.submitted_at or not all(times):
+        return entry
+    return replace(entry, submitted_at=datetime.datetime.fromtimestamp(max(times), datetime.UTC).isoformat())
 
 
 def load(entry: Entry, course: Course, name: str) -> Submission:
@@ -166,7 +181,17 @@ def _nbgrader(student: Path, stage_files: Sequence[str]) -> Iterator[Piece]:
         within, whole = [], replace(whole, refused=f"it can't be looked into: {error.strerror}")
     folders = [_piece(path, stage_files) for path in within if path.is_dir()]
     for piece in folders or [whole]:
-        yield replace(piece, named=Named(student.name if whole.named.student else ""))
+        name, when = (student.name, _nbgraders_time(piece.path)) if whole.named.student else ("", "")
+        yield replace(piece, named=Named(name, submitted_at=when))
+
+
+def _nbgraders_time(assignment: Path) -> str:
+    """When an assignment was handed in, in nbgrader's own file; without a zone, nbgrader means UTC."""
+    try:
+        text = submission.read(assignment / NBGRADERS_TIME).decode("utf-8", "replace").strip()
+    except SubmissionError:
+        return ""
+    return lateness.known(text) or lateness.known(f"{text}Z")
 
 
 def _unwrapped(path: Path, stage_files: Sequence[str], out: Path) -> Path:
@@ -243,7 +268,9 @@ def _entries(
         lines = [f"`{shown(piece.path)}` is not graded: `{shown(by.path)}` is" for piece, by in dropped]
         told += [f"{fit(key)}: {line}" for line in lines]
         is_stranger = student is None and bool(roster.students)
-        entries.append(Entry(key, kept, student, is_stranger, tuple(lines)))
+        times = [piece.named.submitted_at for piece in kept]
+        when = max(times) if all(times) else ""  # all in UTC, so they sort as text
+        entries.append(Entry(key, kept, student, is_stranger, tuple(lines), when))
     if told and policy == "error":
         raise SubmissionError(f"handed in more than once: {'; '.join(told)}")
     return tuple(sorted(entries, key=lambda entry: entry.key)), tuple(told)

@@ -126,7 +126,14 @@ def _work(job: Job, course: Course) -> Submission:
 def _personal(row: Row, entry: Entry) -> Row:
     student = entry.student
     name, email = (intake.fit(student.name), intake.fit(student.email)) if student else ("", "")
-    return replace(row, name=name, email=email, late=entry.late, on_roster=not entry.is_stranger)
+    return replace(
+        row,
+        name=name,
+        email=email,
+        late=entry.late,
+        on_roster=not entry.is_stranger,
+        submitted_at=entry.submitted_at,
+    )
 
 
 def _is_unreadable(report: Report) -> bool:

@@ -80,6 +80,19 @@ CLASS = (
         help="Graders side by side.  [default: one a core]",
     ),
     click.option("--force", is_flag=True, help="Grade again what is graded already."),
+    click.option("--due", metavar="TIME", help="When it is due, with its zone: 2026-12-01T23:59+01:00."),
+    click.option(
+        "--late",
+        metavar="POLICY",
+        default="none",
+        show_default=True,
+        help="What lateness costs: none, zero (everything), or percent for each day begun.",
+    ),
+    click.option(
+        "--file-times",
+        is_flag=True,
+        help="Where the platform tells no time, go by the files' own, which students can set.",
+    ),
 )
 
 

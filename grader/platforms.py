@@ -25,7 +25,7 @@ class Named:
 
     `file` is empty where the name is a whole submission's. Of two uploads the one with the greater `attempt`
     is the later; `late` is the platform's own mark; `number` the student's on the platform, which may be
-    the roster's id.
+    the roster's id; `submitted_at` is the platform's time in ISO 8601, empty where it tells none.
     """
 
     student: str
@@ -34,6 +34,7 @@ class Named:
     late: bool = False
     attempt: tuple[int, int] = (0, 0)
     number: str = ""
+    submitted_at: str = ""
 
 
 def parse(name: str, stage_files: Sequence[str], *, is_folder: bool = False) -> Named:

@@ -16,16 +16,18 @@ COLUMNS = {
     "id": ("id", "student", "student_id", "sid", "username", "login", "sis login id", "org defined id"),
     "name": ("name", "full name", "student name"),
     "email": ("email", "e-mail", "email address", "mail"),
+    "extension": ("extension", "extension_hours", "extension hours", "extended until"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Student:
-    """One line of the roster."""
+    """One line of the roster; `extension` is so many hours more, or a due time of their own."""
 
     id: str
     name: str = ""
     email: str = ""
+    extension: str = ""
 
 
 @dataclass(frozen=True)

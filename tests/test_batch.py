@@ -468,3 +468,24 @@ def test_two_real_graders_grade_a_class(course: Course, tmp_path: Path) -> None:
     verdicts = [[o.verdict for o in stage.outcomes] for stage in from_json(alone.read_text()).stages]
     assert [[o.verdict for o in stage.outcomes] for stage in kept(class_, "bob").stages] == verdicts
     assert replace(kept(class_, "bob").submission, notes=()) == from_json(alone.read_text()).submission
+
+
+def test_a_batch_is_held_against_its_due_date(course: Course, class_: Path, graded: list[str]) -> None:
+    for name, when_s in (("ada", 1_000_000), ("bob", 1_000_000), ("cyd", 900_000)):
+        os.utime(class_ / name / ONE, (when_s, when_s))
+    roster = class_.parent / "roster.csv"
+    roster.write_text("id,extension\nada,\nbob,24\ncyd,\n")
+    due = ("--due", "1970-01-12T14:40+01:00", "--late", "25", "--roster", str(roster))  # 6 min before 1e6 s
+    done = grade(course, class_, *due)
+    assert [scores(class_)[n]["hours late"] for n in ("ada", "bob", "cyd")] == ["", "", ""]
+    assert "nothing taken off: anybody" in done.stdout
+    done = grade(course, class_, *due, "--file-times")
+    rows = scores(class_)
+    assert [(rows[n]["late"], rows[n]["hours late"]) for n in ("ada", "bob", "cyd")] == [
+        ("late", "0.12"), ("", "0"), ("", "0")
+    ]  # fmt: skip
+    assert (rows["ada"]["total"], rows["ada"]["after penalty"]) == ("20", "15")
+    assert "1 late, 1 of them with points taken off" in done.stdout
+    graded.clear()
+    assert grade(course, class_, "--due", "1970-01-12T14:40").exit_code == 2
+    assert graded == []
