@@ -9,16 +9,17 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from grader.course import Course, Stage
 from grader.outcome import Outcome
 from grader.report import Report, StageResult
-from grader.session import Options, Session, not_carried_forward
-from grader.submission import Submission
+
+if TYPE_CHECKING:
+    from grader.session import Options, Session
+    from grader.submission import Submission
 
 LANES = 2  # more would gain little, since one stage takes as long as the rest, and cost 600 MB each
-
-Item = tuple[Submission, str]
 
 
 def worthwhile(stages: Sequence[Stage], options: Options) -> bool:
@@ -54,7 +55,7 @@ def grade(
     return replace(whole, seconds=time.monotonic() - begun)
 
 
-def _graded(session: Session, item: Item) -> Report:
+def _graded(session: Session, item: tuple[Submission, str]) -> Report:
     submission, slug = item
     return session.grade(submission, [session.course.stage(slug)])
 
@@ -78,4 +79,6 @@ def joined(course: Course, parts: Sequence[Report]) -> Report:
 
 
 def _about_stages(course: Course, stages: Sequence[StageResult]) -> tuple[str, ...]:
+    from grader.session import not_carried_forward
+
     return not_carried_forward([course.stage(stage.slug) for stage in stages], stages)

@@ -321,7 +321,7 @@ def bytes_are(value: object, want: int, of: str) -> None:
     """Fail unless a count of bytes is exactly `want`."""
     got = integer(value, f"the bytes of {of}")
     if got != want:
-        ratio = f", {got / want:.4g} times as many" if want and abs(got) < 2**53 else ""
+        ratio = f": {got / want:.4g} × that" if want and abs(got) < 2**53 else ""
         fail(f"{of}: {want:,} bytes, not {got:,}{ratio}")
 
 

@@ -194,6 +194,7 @@ def _in_words(found: Judged) -> str:
 
 def _decide(found: Judged, said: str) -> None:
     if found.speed is Speed.INCONCLUSIVE:
-        busy = "This machine is too busy to say which: close other programs, and try again"
-        raise timing.Inconclusive(f"{said}. {busy}")
+        raise timing.Inconclusive(
+            f"this machine is too busy to judge: close other programs, and try again. So far, {said}"
+        )
     expect.that(found.speed is Speed.PASS, said)

@@ -242,6 +242,26 @@ def test_the_end_says_what_to_do_next(verdict: Verdict, advice: str) -> None:
     assert advice in summary.advice(make_report((ended(verdict),)))
 
 
+@pytest.mark.parametrize(
+    ("verdict", "messages", "advice"),
+    [
+        (Verdict.TODO, ("stage2_x.py:46: NotImplementedError", "stage1_x.py:7: "), "Write `stage1_x.py` "),
+        (
+            Verdict.TODO,
+            ("stage2_x.py:46: NotImplementedError", ""),
+            "Write `stage2_x.py` while `grade watch stage2`",
+        ),
+        (Verdict.FAIL, ("mend that in stage 1 or 2",), "Look into stage 1 or 2, then `grade stage3` again"),
+        (Verdict.FAIL, ("mend that in stage 1 or 2", "3 calls"), "Mend `stage3_x.py`, then `grade stage3`"),
+    ],
+)
+def test_the_end_names_the_file_that_is_to_blame(
+    verdict: Verdict, messages: tuple[str, ...], advice: str
+) -> None:
+    outcomes = tuple(ended(verdict, message) for message in messages)
+    assert advice in summary.advice(make_report((), (), outcomes))
+
+
 def test_several_stages_have_a_total() -> None:
     out = shown(make_report((ended(),), (ended(),)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,6 +10,8 @@ from enum import StrEnum
 from grader.outcome import Outcome, Verdict, Visibility
 from grader.render.prose import first_place, plural, points
 from grader.report import EXIT_BROKEN, WITHHELD, Report, StageResult
+
+EARLIER = re.compile(r"\bstages? \d+(?: (?:and|or) \d+)?\b")  # what a message says is to blame
 
 
 class Manner(StrEnum):
@@ -79,11 +82,16 @@ def _singly(outcomes: Sequence[Outcome]) -> list[Block]:
 
 def why_waiting(told: Block) -> str:
     """Say where to begin: the first place not written yet that checks ran into, or what they all say."""
-    places = {first_place(o.message) or first_place(o.traceback) for o in told.outcomes} - {""}
-    if places:
-        return f"begin at {min(places, key=_file_and_line)}"
+    place = _begin_at(told.outcomes)
+    if place:
+        return f"begin at {place}"
     messages = {o.message for o in told.outcomes if not _is_withheld(o)}
     return messages.pop() if len(messages) == 1 else ""
+
+
+def _begin_at(outcomes: Sequence[Outcome]) -> str:
+    places = {first_place(o.message) or first_place(o.traceback) for o in outcomes} - {""}
+    return min(places, key=_file_and_line, default="")
 
 
 def _file_and_line(place: str) -> tuple[str, int]:
@@ -143,7 +151,9 @@ def advice(report: Report) -> str:
 def _advice_for(stage: StageResult) -> str:
     against = [o for o in stage.outcomes if o.verdict.counts_against]
     if all(o.verdict is Verdict.TODO for o in against):
-        return (
-            f"Write `{stage.file}` while `grade watch {stage.slug}` runs; a nudge: `grade hint {stage.slug}`."
-        )
-    return f"Mend `{stage.file}`, then `grade {stage.slug}` again; for a nudge, `grade hint {stage.slug}`."
+        file = _begin_at(against).partition(":")[0] or stage.file
+        slug = file.partition("_")[0]
+        return f"Write `{file}` while `grade watch {slug}` runs; a nudge: `grade hint {slug}`."
+    elsewhere = [found[0] if (found := EARLIER.search(o.message)) else "" for o in against]
+    what = f"Look into {elsewhere[0]}" if all(elsewhere) else f"Mend `{stage.file}`"
+    return f"{what}, then `grade {stage.slug}` again; for a nudge, `grade hint {stage.slug}`."
