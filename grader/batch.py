@@ -6,7 +6,6 @@ a single job everything is graded at once.
 
 from __future__ import annotations
 
-import ast
 import os
 import statistics
 import time
@@ -14,8 +13,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from grader import __version__, hardware, intake, lateness, marking, pool, results, roster, session
+from grader import intake, lateness, marking, pool, results, roster
 from grader.course import Course, Stage
 from grader.faults import Mistake
 from grader.gradebook import Gradebook, Row, State
@@ -28,6 +28,9 @@ from grader.results import PARTIAL, REPORT, Conditions, Shelf
 from grader.roster import Roster
 from grader.scoring import possible_points
 from grader.session import Options
+
+if TYPE_CHECKING:
+    from grader.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Wanted:
     public_only: bool = False
     seed: str | None = None
     profile: str | None = None
+    scheduler: str | None = None
 
     @property
     def options(self) -> Options:
@@ -70,6 +74,7 @@ class _Going:
     course: Course
     wanted: Wanted
     conditions: Conditions
+    workers: Cluster | None = None
     done: dict[Shelf, Done] = field(default_factory=dict)
     seconds: Counter[str] = field(default_factory=Counter)
 
@@ -79,9 +84,12 @@ class _Going:
             if kept := self._current(job, REPORT):
                 self.done[job.shelf] = marking.told(job, kept)
         waiting = [job for job in jobs if job.shelf not in self.done]
-        count = min(len(waiting), self.wanted.jobs or os.cpu_count() or 1)
+        side_by_side = self.workers.size if self.workers else self.wanted.jobs or os.cpu_count() or 1
+        count = min(len(waiting), side_by_side)
         clocked = tuple(
-            s.slug for s in self.course.stages if _by_the_clock(self.course, s, self.wanted.public_only)
+            stage.slug
+            for stage in self.course.stages
+            if self.course.by_the_clock(stage, public_only=self.wanted.public_only)
         )
         if count < 2 or not 0 < len(clocked) < len(self.course.stages):
             self._pass("graded", waiting, count)
@@ -97,7 +105,8 @@ class _Going:
 
     def _pass(self, what: str, jobs: Sequence[Job], count: int) -> None:
         options = self.wanted.options
-        graded = pool.run(self.course, options, marking.grade, jobs, jobs=count, lost=marking.lost)
+        run = self.workers.run if self.workers else pool.run
+        graded = run(self.course, options, marking.grade, jobs, jobs=count, lost=marking.lost)
         with Pace(what, len(jobs)) as pace:
             for job, result in graded:
                 pace.one()
@@ -118,30 +127,33 @@ def run(course: Course, wanted: Wanted) -> Batch:
         raise Mistake(
             "`--isolation none` would run strangers' code inside the grader; take `process` at least"
         )
+    if wanted.scheduler is None:
+        return _run(course, wanted, marking.conditions(course, wanted.options))
+    if wanted.isolation == "process":
+        raise Mistake(
+            "`--isolation process` would let strangers' code reach the scheduler, which runs what it is sent"
+        )
+    from grader import cluster
+
+    with cluster.connected(wanted.scheduler, course, wanted.options) as workers:
+        return _run(course, wanted, workers.conditions, workers)
+
+
+def _run(course: Course, wanted: Wanted, conditions: Conditions, workers: Cluster | None = None) -> Batch:
     begun = time.monotonic()
-    conditions = _conditions(course, wanted.options)
     deadline = lateness.deadline(wanted.due, wanted.late)
     known = roster.load(wanted.roster) if wanted.roster else Roster()
     lateness.vet(deadline, known.students)
     found = intake.find(wanted.path, course, known, on_duplicate=wanted.on_duplicate, out=wanted.out)
     if wanted.file_times:
         found = intake.by_file_times(found)
-    going = _Going(course, wanted, conditions)
+    going = _Going(course, wanted, conditions, workers)
     going.grade(_jobs(course, wanted, found))
     book = _book(going, found, time.monotonic() - begun)
     if deadline:
         book = lateness.judged(book, deadline, _extensions(found))
     written = results.write(wanted.out, book)
     return Batch(_status(book), (*_said(book), *(f"wrote {path}" for path in written)))
-
-
-def _conditions(course: Course, options: Options) -> Conditions:
-    """What every report of this batch will say of itself; makes the seed's secret, if there is none."""
-    level = session.level_of(options.isolation)
-    _, seed_id = session.secret_of(course, options)
-    profiles = hardware.load_all(course.profiles)
-    profile, _ = hardware.choose(profiles, hardware.this_machine(), options.profile)
-    return Conditions(course.digest, __version__, seed_id, level, profile.name, options.public_only)
 
 
 def _jobs(course: Course, wanted: Wanted, found: Intake) -> list[Job]:
@@ -151,16 +163,6 @@ def _jobs(course: Course, wanted: Wanted, found: Intake) -> list[Job]:
         Job(entry, Shelf(wanted.out / names[entry.key]), results.label(entry.key), slugs)
         for entry in found.entries
     ]
-
-
-def _by_the_clock(course: Course, stage: Stage, public_only: bool) -> bool:
-    """Whether a stage has checks marked `@check(clock=True)`."""
-    return any(
-        isinstance(node, ast.keyword) and node.arg == "clock" and ast.unparse(node.value) == "True"
-        for path in course.tests(stage, public_only=public_only)
-        if path.is_file()
-        for node in ast.walk(ast.parse(path.read_bytes()))
-    )
 
 
 def _book(going: _Going, found: Intake, wall_s: float) -> Gradebook:

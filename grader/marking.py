@@ -6,18 +6,28 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from grader import intake, session
-from grader.course import Course
+from grader import __version__, abreast, hardware, intake, session
+from grader.course import Course, Stage
 from grader.errors import CourseError, SandboxError, SubmissionError
 from grader.gradebook import Row, State, row_of
 from grader.intake import Entry
-from grader.report import EXIT_BROKEN, Report, StageResult, SubmissionInfo
+from grader.report import EXIT_BROKEN, Report, SubmissionInfo
 from grader.results import PARTIAL, REPORT, Conditions, Shelf
-from grader.session import Session
+from grader.session import Options
 from grader.submission import Submission
 
 UNREADABLE = "can't be read: "
+
+
+class Grader(Protocol):
+    """What grades one submission after another: a session, here or at a worker of a cluster."""
+
+    @property
+    def course(self) -> Course: ...
+
+    def grade(self, submission: Submission, stages: Sequence[Stage], /) -> Report: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +53,7 @@ class Done:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def grade(one: Session, job: Job) -> Done:
+def grade(one: Grader, job: Job) -> Done:
     """Grade one submission in a warm session and write its reports; a fault of ours costs it alone."""
     try:
         return _grade(one, job)
@@ -51,6 +61,15 @@ def grade(one: Session, job: Job) -> Done:
         raise
     except Exception as error:
         return lost(job, f"the grader failed over it: {type(error).__name__}: {error}")
+
+
+def conditions(course: Course, options: Options) -> Conditions:
+    """What every report graded so will say of itself; makes the seed's secret, if there is none."""
+    level = session.level_of(options.isolation)
+    _, seed_id = session.secret_of(course, options)
+    profiles = hardware.load_all(course.profiles)
+    profile, _ = hardware.choose(profiles, hardware.this_machine(), options.profile)
+    return Conditions(course.digest, __version__, seed_id, level, profile.name, options.public_only)
 
 
 def current(job: Job, course: Course, conditions: Conditions, name: str = REPORT) -> Report | None:
@@ -83,7 +102,7 @@ def _earlier(job: Job, why: str) -> Row | None:
     return replace(row, notes=(f"{why}; these are the points of {kept.started}", *row.notes))
 
 
-def _grade(one: Session, job: Job) -> Done:
+def _grade(one: Grader, job: Job) -> Done:
     course, stages = one.course, [one.course.stage(slug) for slug in job.slugs]
     begun = time.perf_counter()
     work = _work(job, course)
@@ -108,7 +127,7 @@ def _kept(job: Job, course: Course, report: Report) -> Done:
     before = job.shelf.kept(PARTIAL)
     if before is None or before.submission.digest != report.submission.digest:
         raise SandboxError("it changed while it was graded")
-    whole = _joined(course, before, report)
+    whole = abreast.joined(course, [before, report])
     job.shelf.keep(whole)
     return told(job, whole)
 
@@ -138,23 +157,3 @@ def _personal(row: Row, entry: Entry) -> Row:
 
 def _is_unreadable(report: Report) -> bool:
     return any(note.startswith(UNREADABLE) for note in report.submission.notes)
-
-
-def _joined(course: Course, first: Report, second: Report) -> Report:
-    """One report of two that graded different stages of one submission; the machine is the second's."""
-    by_slug = {stage.slug: stage for stage in (*first.stages, *second.stages)}
-    ordered = tuple(by_slug[stage.slug] for stage in course.stages)
-    parts = {note for part in (first, second) for note in _about_stages(course, part.stages)}
-    notes = [note for note in dict.fromkeys((*first.notes, *second.notes)) if note not in parts]
-    return replace(
-        second,
-        stages=ordered,
-        layers=first.layers | second.layers,
-        started=first.started,
-        seconds=first.seconds + second.seconds,
-        notes=(*notes, *_about_stages(course, ordered)),
-    )
-
-
-def _about_stages(course: Course, stages: Sequence[StageResult]) -> tuple[str, ...]:
-    return session.not_carried_forward([course.stage(stage.slug) for stage in stages], stages)

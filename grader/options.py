@@ -79,6 +79,11 @@ CLASS = (
         default=os.cpu_count,
         help="Graders side by side.  [default: one a core]",
     ),
+    click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Grade on the workers of this Dask scheduler, such as tcp://127.0.0.1:8786, instead of here.",
+    ),
     click.option("--force", is_flag=True, help="Grade again what is graded already."),
     click.option("--due", metavar="TIME", help="When it is due, with its zone: 2026-12-01T23:59+01:00."),
     click.option(

@@ -115,6 +115,12 @@ def test_matplotlib_is_imported_only_for_plots(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_dask_is_imported_only_for_a_cluster(path: Path) -> None:
+    assert not outsiders(imported(path)) & {"dask", "distributed"} or module_name(path) == "cluster"
+    assert not outsiders(imported(path, top_only=True)) & {"dask", "distributed"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
 def test_nbgrader_is_imported_only_for_notebooks(path: Path) -> None:
     assert not outsiders(imported(path)) & {"nbformat", "nbgrader"} or module_name(path) == "notebook"
 
