@@ -21,7 +21,7 @@ from grader.hardware import FALLBACK
 from grader.marking import Done, Job
 from grader.outcome import Check, Outcome, Verdict, Visibility
 from grader.report import Machine, Report, StageResult, from_json
-from grader.session import Options, not_carried_forward
+from grader.session import Options, missing_layers, not_carried_forward
 from grader.submission import Submission
 
 MANIFEST = """
@@ -456,7 +456,7 @@ def test_two_real_graders_grade_a_class(course: Course, tmp_path: Path) -> None:
         hand_in(class_, "ada", RIGHT, file)
         hand_in(class_, "bob", RIGHT.replace("6174", "1"), file)
     hand_in(class_, "eve", "import os\nos._exit(0)\n")
-    level = ("--isolation", "process") if batch.session.missing_layers() else ()
+    level = ("--isolation", "process") if missing_layers() else ()
     done = grade(course, class_, "--jobs", "2", *level)
     assert done.exit_code == 1, done.output
     assert [scores(class_)[name]["total"] for name in ("ada", "bob", "eve")] == ["20", "12", "0"]
