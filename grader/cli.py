@@ -277,6 +277,7 @@ def measure_hf(ctx: click.Context, /, **options: Any) -> None:
 
 
 cli.add_command(cli_class.batch)
+cli.add_command(cli_class.export)
 
 
 @cli.group()
@@ -289,11 +290,13 @@ def dev() -> None:
 @click.option("--force", is_flag=True, help="Overwrite files that differ from their stubs.")
 @click.pass_context
 def stubs(ctx: click.Context, check: bool, force: bool) -> None:
-    """Write the stubs in exercises/ from solutions/."""
+    """Write the stubs in exercises/ from solutions/, and the table of stages from the manifest."""
+    from grader import course_page
     from grader.stubs import stale_stubs, write_stubs
 
-    root = course_of(ctx).root
-    paths = stale_stubs(root) if check else write_stubs(root, force=force)
+    course, root = course_of(ctx), course_of(ctx).root
+    stale = stale_stubs(root) if check else write_stubs(root, force=force)
+    paths = [*stale, *(course_page.stale(course) if check else course_page.refresh(course))]
     for path in paths:
         click.echo(f"{'stale' if check else 'wrote'} {path.relative_to(root)}")
     ctx.exit(EXIT_FAILED if check and paths else 0)
@@ -303,13 +306,29 @@ def stubs(ctx: click.Context, check: bool, force: bool) -> None:
 @click.pass_context
 def check_course(ctx: click.Context) -> None:
     """Check the course: manifest, stubs, solutions, samples."""
+    from grader.render.prose import plural
     from grader.selfcheck import check
 
     problems = check(course_of(ctx), progress=lambda text: click.echo(text, err=True))
     for problem in problems:
         click.echo(problem)
-    click.echo(f"{len(problems)} problems" if problems else "the course is in order")
+    click.echo(plural(len(problems), "problem") if problems else "the course is in order")
     ctx.exit(EXIT_FAILED if problems else 0)
+
+
+@dev.command()
+@click.argument("slug", metavar="STAGE")
+@click.option("--name", default="draft", show_default=True, help="Of the file and its function.")
+@click.option("--title", default="A new stage", show_default=True, help="What students see.")
+@click.pass_context
+def new(ctx: click.Context, slug: str, name: str, title: str) -> None:
+    """Begin a stage: a whole small one, to be changed."""
+    from grader.scaffold import begin
+
+    root = course_of(ctx).root
+    for path in begin(course_of(ctx), slug, name, title):
+        click.echo(f"wrote {path.relative_to(root)}")
+    click.echo(f"`grade dev check` passes; docs/authors.md says how to go on with {slug}")
 
 
 @dev.command()

@@ -90,8 +90,10 @@ def machine() -> Machine:
 
 
 @pytest.fixture
-def student(request: pytest.FixtureRequest, oracle: ModuleType) -> Iterator[Any]:
+def student(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The student's stage file: a remote module when graded, the module itself under plain pytest."""
+    if _course(request).given.is_file():
+        request.getfixturevalue("oracle")  # in process the student's `import gpt2` is to find ours
     pretend = request.getfixturevalue("machine") if "machine" in request.fixturenames else None
     grading = request.config.stash.get(GRADING, None)
     if grading:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from grader import groundwork, pool, samples, stubs, submission
+from grader import course_page, groundwork, pool, samples, stubs, submission
 from grader.course import Course, Stage
 from grader.outcome import Verdict
 from grader.report import Report
@@ -22,6 +22,10 @@ def check(course: Course, *, progress: Progress = lambda text: None) -> list[str
     problems = [
         f"`{path}` is not what its solution makes: run `grade dev stubs`"
         for path in stubs.stale_stubs(course.root)
+    ]
+    problems += [
+        f"`{path}`: its table is not what the manifest says: run `grade dev stubs`"
+        for path in course_page.stale(course)
     ]
     with Session(course, OPTIONS) as session:
         progress("solutions and stubs")

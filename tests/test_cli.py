@@ -639,7 +639,7 @@ def test_dev_check_names_the_courses_problems(
     result = grade("dev", "check")
 
     assert result.exit_code == status
-    closing = f"{len(problems)} problems" if problems else "the course is in order"
+    closing = "1 problem" if problems else "the course is in order"
     assert result.stdout.splitlines() == [*problems, closing]
 
 

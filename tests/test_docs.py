@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import itertools
 import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import click
 import pytest
 
-from grader import __version__
+from grader import __version__, course_page
 from grader import course as courses
 from grader.cli import cli
 
@@ -141,20 +139,9 @@ def test_the_dependencies_page_names_exactly_what_is_installed() -> None:
     assert set(re.findall(r"^- `([\w-]+)`:", text_of("docs/dependencies.md"), re.MULTILINE)) == names
 
 
-@pytest.fixture(scope="module")
-def course_table() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("course_table", ROOT / "tools" / "course_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_table_of_stages_is_fresh(course_table: ModuleType) -> None:
-    page = text_of("docs/course.md")
-    assert course_table.BEGIN in page
-    assert page == course_table.refreshed(page, COURSE), "run `python tools/course_table.py`"
+def test_the_table_of_stages_is_fresh() -> None:
+    assert course_page.BEGIN in text_of("docs/course.md")
+    assert course_page.stale(COURSE) == (), "run `grade dev stubs`"
 
 
 @pytest.mark.parametrize("stage", COURSE.stages, ids=lambda stage: stage.slug)

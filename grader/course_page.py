@@ -1,16 +1,15 @@
-"""Write the table of stages in docs/course.md from the manifest; `tests/test_docs.py` holds it fresh."""
+"""The table of stages in docs/course.md, made from the manifest."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from grader import course as courses
 from grader import report as reports
 from grader.course import Course
 from grader.render.prose import points
 
 PAGE = Path("docs") / "course.md"
-BEGIN = "<!-- the stages, written by tools/course_table.py: begin -->\n"
+BEGIN = "<!-- the stages, written by `grade dev stubs`: begin -->\n"
 END = "<!-- the stages: end -->\n"
 
 
@@ -29,18 +28,24 @@ def table(course: Course) -> str:
 
 
 def refreshed(page: str, course: Course) -> str:
-    """The page with the table between its two marks made anew."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return before + BEGIN + table(course) + END + after
+    """The page with the table between its two marks made anew; a page without the marks as it is."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    return before + BEGIN + table(course) + END + after if begin and end else page
 
 
-def main() -> None:
-    """Refresh the page of the course that this file lies in."""
-    course = courses.find(Path(__file__).parent)
+def stale(course: Course) -> tuple[Path, ...]:
+    """The page, where there is one and its table is not what the manifest says."""
     path = course.root / PAGE
-    reports.write(path, refreshed(path.read_text(encoding="utf-8"), course))
+    if not path.is_file():
+        return ()
+    page = path.read_text(encoding="utf-8")
+    return (path,) * (refreshed(page, course) != page)
 
 
-if __name__ == "__main__":
-    main()
+def refresh(course: Course) -> tuple[Path, ...]:
+    """Write the page anew where it is stale; return it if so."""
+    paths = stale(course)
+    for path in paths:
+        reports.write(path, refreshed(path.read_text(encoding="utf-8"), course))
+    return paths
