@@ -43,6 +43,7 @@ class Wanted:
     on_duplicate: str = "latest"
     jobs: int = 0
     force: bool = False
+    similarity: bool = False
     due: str | None = None
     late: str = "none"
     file_times: bool = False
@@ -153,6 +154,10 @@ def _run(course: Course, wanted: Wanted, conditions: Conditions, workers: Cluste
     if deadline:
         book = lateness.judged(book, deadline, _extensions(found))
     written = results.write(wanted.out, book)
+    if wanted.similarity:
+        from grader import similarity
+
+        written += similarity.write(course, found, wanted.out)
     return Batch(_status(book), (*_said(book), *(f"wrote {path}" for path in written)))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from grader.options import CLASS, CONDITIONS, PUBLIC_ONLY, course_of, taking
+from grader.options import CLASS, CONDITIONS, HANDED_IN, PUBLIC_ONLY, course_of, taking
 
 
 @click.command()
@@ -22,3 +22,15 @@ def batch(ctx: click.Context, /, **options: Any) -> None:
     for line in done.lines:
         click.echo(line)
     ctx.exit(done.status)
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path, exists=True))
+@taking(*HANDED_IN)
+@click.pass_context
+def similarity(ctx: click.Context, /, **options: Any) -> None:
+    """List students of a class whose files are alike, as a place to look."""
+    from grader import similarity
+
+    for path in similarity.run(course_of(ctx), **options):
+        click.echo(f"wrote {path}")

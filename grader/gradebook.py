@@ -174,7 +174,7 @@ def to_csv(book: Gradebook) -> str:
     for row in book.rows:
         table.writerow(
             [
-                *(_harmless(text) for text in (row.student, row.name, row.email)),
+                *(harmless(text) for text in (row.student, row.name, row.email)),
                 row.state,
                 "late" if row.late else "",
                 *(_points(row.stages.get(slug)) for slug in book.possible),
@@ -184,7 +184,7 @@ def to_csv(book: Gradebook) -> str:
                 _points(row.hours_late),
                 _points(row.after_penalty),
                 *(row.verdicts.get(verdict, 0) if row.folder else "" for verdict in verdicts),
-                _harmless("; ".join(row.notes)),
+                harmless("; ".join(row.notes)),
             ]
         )
     return lines.getvalue()
@@ -268,7 +268,7 @@ def _points(value: float | None) -> str:
     return "" if value is None else f"{round(value, 2):g}"
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
     """Text that a spreadsheet takes for text: one line, and never a formula."""
     line = visible(" ".join(text.split()))
     return "'" + line if line.startswith(FORMULA) else line

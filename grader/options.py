@@ -58,7 +58,7 @@ VIEW = click.option(
     help="Show and write hidden checks in full, or only what a student may see.  [default: student]",
 )
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Show the points alone.")
-CLASS = (
+HANDED_IN = (
     click.option(
         "--out",
         type=click.Path(path_type=Path, file_okay=False),
@@ -73,6 +73,9 @@ CLASS = (
         show_default=True,
         help="Which to grade of what a student handed in twice.",
     ),
+)
+CLASS = (
+    *HANDED_IN,
     click.option(
         "--jobs",
         type=click.IntRange(1),
@@ -85,6 +88,9 @@ CLASS = (
         help="Grade on the workers of this Dask scheduler, such as tcp://127.0.0.1:8786, instead of here.",
     ),
     click.option("--force", is_flag=True, help="Grade again what is graded already."),
+    click.option(
+        "--similarity", is_flag=True, help="List students whose files are alike, as a place to look."
+    ),
     click.option("--due", metavar="TIME", help="When it is due, with its zone: 2026-12-01T23:59+01:00."),
     click.option(
         "--late",

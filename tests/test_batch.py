@@ -470,6 +470,23 @@ def test_two_real_graders_grade_a_class(course: Course, tmp_path: Path) -> None:
     assert replace(kept(class_, "bob").submission, notes=()) == from_json(alone.read_text()).submission
 
 
+def test_likeness_is_looked_for_only_when_asked_and_reaches_no_grade(
+    course: Course, class_: Path, graded: list[str]
+) -> None:
+    copied = "\n".join(f"    if value > {n}:\n        return [{n}] * value - {n}" for n in range(30))
+    for name in ("ada", "bob"):
+        hand_in(class_, name, f"def part(value):\n{copied}\n", TWO)
+    grade(course, class_)
+    out = class_.parent / "out"
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.suffix in (".json", ".html", ".csv")}
+    assert not (out / "similarity.csv").exists()
+    done = grade(course, class_, "--similarity")
+    assert "ada,bob,stage2,100," in (out / "similarity.csv").read_text()
+    assert f"wrote {out / 'similarity.html'}" in done.stdout
+    changed = {path.name for path, content in before.items() if path.read_bytes() != content}
+    assert changed <= {"summary.json", "index.html"}  # which tell the seconds
+
+
 def test_a_batch_is_held_against_its_due_date(course: Course, class_: Path, graded: list[str]) -> None:
     for name, when_s in (("ada", 1_000_000), ("bob", 1_000_000), ("cyd", 900_000)):
         os.utime(class_ / name / ONE, (when_s, when_s))

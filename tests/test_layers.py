@@ -26,6 +26,7 @@ VALUES = {
     "roofline",
     "tables",
     "gradebook",
+    "likeness",
 }
 
 

@@ -1,0 +1,111 @@
+"""Where to look for work that is not one's own: students whose files are alike, as a page and a table.
+
+Files are read as text and never run. What is done with them is bounded: so many bytes of a file, so many
+words, so many characters of a line that is shown. Nothing of this reaches a report or a grade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from grader import intake, likeness, report, results
+from grader import roster as rosters
+from grader.course import Course
+from grader.errors import SubmissionError
+from grader.intake import Entry, Intake
+from grader.likeness import Pair, Word
+from grader.results import SIMILARITY
+from grader.roster import Roster
+
+SOLUTIONS = "(the course's solutions)"
+MOST_BYTES = 1 << 15  # of a file; the longest solution has 13 KB
+MOST_WORDS = 6000
+LONGEST_LINE = 200
+TASTE = "(),"  # whether these stand there is often only that
+
+
+def run(course: Course, path: Path, out: Path, roster: Path | None, on_duplicate: str) -> tuple[Path, ...]:
+    """Find what a class handed in and `write`.
+
+    Raises SubmissionError or CourseError where there is nothing to compare.
+    """
+    known = rosters.load(roster) if roster else Roster()
+    return write(course, intake.find(path, course, known, on_duplicate=on_duplicate, out=out), out)
+
+
+def write(course: Course, found: Intake, out: Path) -> tuple[Path, ...]:
+    """Compare what a class handed in, stage by stage, and write the table and the page; name them."""
+    from grader.render import similarity
+
+    couples = likeness.by_students(list(_pairs(course, found)))
+    page = similarity.render(couples, course=f"{course.title} {course.version}", works=len(found.entries))
+    table, shown = (out / name for name in SIMILARITY)
+    report.write(table, likeness.to_csv(couples))
+    report.write(shown, page)
+    return table, shown
+
+
+def _pairs(course: Course, found: Intake) -> Iterator[Pair]:
+    """The pairs of every stage; the course's own solutions are one work among the others."""
+    works = [_work(course, entry) for entry in found.entries]
+    ours = [course.solutions / stage.file for stage in course.stages]
+    works.append((SOLUTIONS, "", {path.name: path.read_bytes() for path in ours if path.is_file()}))
+    stubs = [course.exercises / stage.file for stage in course.stages]
+    handed_out = [path.read_bytes() for path in (course.given, *stubs) if path.is_file()]
+    given = {passage for content in handed_out for passage in likeness.passages(words(decoded(content)))}
+    for stage in course.stages:
+        texts = [
+            _text(name, source, files[stage.file], given)
+            for name, source, files in works
+            if stage.file in files
+        ]
+        yield from likeness.alike(stage.slug, texts)
+
+
+def _work(course: Course, entry: Entry) -> tuple[str, str, dict[str, bytes]]:
+    """A student's label, where their files lie (a group's are the same), and the files by name."""
+    label, source = results.label(entry.key), repr([str(piece.path) for piece in entry.pieces])
+    try:
+        return label, source, intake.load(entry, course, label).files
+    except SubmissionError:
+        return label, source, {}
+
+
+def _text(student: str, source: str, content: bytes, given: Collection[int]) -> likeness.Text:
+    code = decoded(content)
+    lines = [line[:LONGEST_LINE] for line in code.split("\n")]
+    return likeness.text(student, source, lines, words(code), given)
+
+
+def decoded(content: bytes) -> str:
+    """A file's beginning as text, with one kind of line end; what is not UTF-8 is marked."""
+    text = content[:MOST_BYTES].decode("utf-8-sig", "replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def words(code: str) -> list[Word]:
+    """The words of Python code, right or wrong, each with its line: no comments, one word for all names.
+
+    The names of built-in things, and `self`, stay what they are, since nobody renames those.
+    """
+    from pygments.lexers.python import PythonLexer
+    from pygments.token import Comment, Literal, Name, Text
+
+    def word(kind: Any, text: str) -> str:
+        if kind in Text or kind in Comment or kind in Literal.String.Doc or text in TASTE:
+            return ""
+        if kind in Literal.String:
+            return "string"
+        return "name" if kind in Name and kind not in Name.Builtin and kind not in Name.Exception else text
+
+    found: list[Word] = []
+    line = 0
+    for kind, text in PythonLexer(stripnl=False, ensurenl=False).get_tokens(code):
+        said = word(kind, text)
+        is_more = said == "string" and found and found[-1][0] == said
+        if said and not is_more and len(found) < MOST_WORDS:
+            found.append((said, line))
+        line += text.count("\n")
+    return found
