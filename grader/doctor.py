@@ -91,7 +91,7 @@ def _course(course: Course) -> list[Finding]:
     unwritten = [stage.file for stage in course.stages if not (course.exercises / stage.file).is_file()]
     if unwritten:
         found.append(("exercises", "warn", f"missing: {', '.join(unwritten)}; restore them from the course"))
-    hidden = sum(course.hidden_tests(stage).is_file() for stage in course.stages)
+    hidden = sum(course.has(course.hidden_tests(stage)) for stage in course.stages)
     text = f"for {hidden} of {len(course.stages)} stages" if hidden else "not here: this is a student's copy"
     return [*found, ("hidden checks", "ok", text)]
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any, TypeVar
 
 from grader.course import Course
@@ -57,10 +56,10 @@ def run(
             for item in (*queue, *last):
                 yield item, work(session, item)
         return
-    graders = [_start(course.root, options) for _ in range(count)]
+    graders = [_start(course, options) for _ in range(count)]
     try:
         for some, things in ((graders, queue), (graders[:1], last)):
-            yield from _deal(some, work, things, lost, lambda: _start(course.root, options))
+            yield from _deal(some, work, things, lost, lambda: _start(course, options))
     finally:
         for grader in graders:
             _stop(grader)
@@ -105,10 +104,10 @@ def _give(grader: _Grader, work: Callable[..., Any], queue: list[T], upcoming: I
             grader.pipe.send((work, queue[grader.item]))
 
 
-def _start(root: Path, options: Options) -> _Grader:
+def _start(course: Course, options: Options) -> _Grader:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(root, options, theirs), daemon=True)
+    process = context.Process(target=_serve, args=(course, options, theirs), daemon=True)
     with _uninterrupted():
         process.start()
     theirs.close()
@@ -122,14 +121,12 @@ def _stop(grader: _Grader) -> None:
     grader.process.join()
 
 
-def _serve(root: Path, options: Options, pipe: Connection) -> None:
+def _serve(course: Course, options: Options, pipe: Connection) -> None:
     """Work until the other end hangs up; a session that can't be had is told in place of the first result."""
-    from grader import course as courses
-
     with _uninterrupted(), suppress(EOFError, KeyboardInterrupt, ConnectionError):
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            with Session(courses.load(root), options) as session:
+            with Session(course, options) as session:
                 while True:
                     pipe.send(_answer(session, *pipe.recv()))
         except GraderError as error:

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -86,6 +87,16 @@ class Grading:
             reasons = [line[1:].strip() for line in lines if line.startswith("E ")]
             self.collect_errors.append(f"`{report.nodeid}`: {(reasons or lines or ['no reason given'])[-1]}")
 
+    @pytest.hookimpl(trylast=True)  # after the public ones
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> Unsealed | None:
+        """Collect a stage's hidden checks with its public ones, where those are nowhere on disk."""
+        stage = self.stages.get(file_path)
+        hidden = self.course.hidden_tests(stage) if stage else None
+        if hidden is None or hidden not in self.stages or self.course.unsealed(hidden) is None:
+            return None
+        name = f"{hidden.parent.name}/{hidden.name}"  # pytest wants the path that it was told
+        return Unsealed.from_parent(parent, path=file_path, nodeid=name, source=self.course.unsealed(hidden))
+
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         if not self.clocked:
             items[:] = [item for item in items if not _by_the_clock(item)]
@@ -132,6 +143,22 @@ class Grading:
         except (Exception, SystemExit) as error:  # nobody listens; pytest would call it an internal error
             self.failure = error
             item.session.shouldstop = "nobody listens"
+
+
+class Unsealed(pytest.Module):
+    """A file of checks that is in memory only."""
+
+    def __init__(self, *, source: bytes, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.source = source
+
+    def _getobj(self) -> ModuleType:
+        module = ModuleType(self.nodeid.removesuffix(".py").replace("/", "."))
+        try:
+            exec(compile(self.source, self.nodeid, "exec", dont_inherit=True), vars(module))
+        except Exception as error:
+            raise self.CollectError(f"E {type(error).__name__}: {error}") from error
+        return module
 
 
 def _by_the_clock(item: pytest.Item) -> bool:
@@ -197,7 +224,7 @@ def check_of(item: pytest.Item, stage: Stage, course: Course) -> Check:
     variant = item.callspec.id if hasattr(item, "callspec") else ""
     doc = (getattr(item, "function", None).__doc__ or name.replace("_", " ")).strip()
     title = doc.splitlines()[0].rstrip(".") + (f" ({variant})" if variant else "")
-    hidden = item.path == course.hidden_tests(stage)
+    hidden = item.path == course.hidden_tests(stage) or item.getparent(Unsealed) is not None
     return Check(
         f"{stage.slug}.{name}" + (f"[{variant}]" if variant else ""),
         title,

@@ -239,16 +239,17 @@ def _report_from(data: dict[str, Any]) -> Report:
     return msgspec.convert(flat, Report)
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str | bytes) -> None:
     """Write a whole file or nothing: through a temporary file beside it, then a rename.
 
     A lone surrogate, as in an undecodable file name, is written as an escape, which JSON reads back.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    content = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
