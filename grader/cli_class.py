@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from grader.options import CLASS, CONDITIONS, HANDED_IN, PUBLIC_ONLY, course_of, taking
+from grader.faults import Mistake
+from grader.options import CLASS, CONDITIONS, EXPORT, HANDED_IN, PUBLIC_ONLY, course_of, taking
 
 
 @click.command()
@@ -34,3 +35,22 @@ def similarity(ctx: click.Context, /, **options: Any) -> None:
 
     for path in similarity.run(course_of(ctx), **options):
         click.echo(f"wrote {path}")
+
+
+@click.command()
+@click.argument("folder", required=False, metavar="[RESULTS]", type=click.Path(path_type=Path))
+@taking(*EXPORT)
+@click.pass_context
+def export(ctx: click.Context, /, folder: Path | None, isolation: str, **options: Any) -> None:
+    """Hand a class's grades on, or build Gradescope's autograder."""
+    from grader import autograder
+    from grader import export as exports
+
+    if options["to"] == "gradescope-autograder":
+        lines = autograder.build(course_of(ctx), options["out"], isolation)
+    elif folder is None:
+        raise Mistake(f"`--to {options['to']}` needs the folder that `grade batch --out` wrote")
+    else:
+        lines = exports.run(exports.Wanted(folder, **options))
+    for line in lines:
+        click.echo(line)

@@ -15,6 +15,10 @@ from grader.course import Course
 ISOLATION = ("auto", "confined", "process", "none")
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
+ONE_EXPORT = ("gradescope", "github", "classroom50", "junit")
+EXPORTS = ("canvas", "moodle", "otter", *ONE_EXPORT, "gradescope-autograder")
+SEEN = ("visible", "hidden", "after_due_date", "after_published")
+
 Callback = Callable[..., Any]
 OUT = click.Path(path_type=Path, dir_okay=False)
 SUBMISSION = click.option(
@@ -26,6 +30,8 @@ FILES = (
     click.option("--json", type=OUT, help="Write the report as JSON."),
     click.option("--html", type=OUT, help="Write the report as one HTML file."),
     click.option("--junit", type=OUT, help="Write the report as JUnit XML."),
+    click.option("--to", type=click.Choice(ONE_EXPORT), help="Hand the student's view on in this form, …"),
+    click.option("--out", type=OUT, help="… into this file.  [github: $GITHUB_STEP_SUMMARY]"),
 )
 CONDITIONS = (
     click.option(
@@ -103,6 +109,29 @@ CLASS = (
         "--file-times",
         is_flag=True,
         help="Where the platform tells no time, go by the files' own, which students can set.",
+    ),
+)
+
+EXPORT = (
+    click.option("--to", type=click.Choice(EXPORTS), required=True, help="Whose form to write."),
+    click.option("--out", type=click.Path(path_type=Path), required=True, help="What to write."),
+    click.option("--template", type=OUT, help="The table that Canvas or Moodle exported."),
+    click.option("--column", metavar="NAME", help="Which to fill in.  [default: the course's title; Grade]"),
+    click.option("--overrides", type=OUT, help="Points by hand: student, check or stage, points, why."),
+    click.option("--raw", is_flag=True, help="Points as earned, nothing taken off for lateness."),
+    click.option(
+        "--hidden",
+        type=click.Choice(SEEN),
+        default="visible",
+        show_default=True,
+        help="Gradescope: when students see that hidden checks are there.",
+    ),
+    click.option(
+        "--isolation",
+        type=click.Choice(("confined", "process")),
+        default="confined",
+        show_default=True,
+        help="gradescope-autograder: how submissions are confined there.",
     ),
 )
 

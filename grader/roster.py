@@ -133,11 +133,17 @@ def _mailboxes(student: Student) -> set[str]:
 
 
 def _names(student: Student) -> set[str]:
-    """The name as it stands, and as Canvas writes it: `Doe, Jane` or `Jane Doe` becomes `doejane`."""
-    if not student.name:
+    return names_of(student.name)
+
+
+def names_of(name: str) -> set[str]:
+    """A name as it stands, and as Canvas writes it: `Doe, Jane` or `Jane Doe` becomes `doejane`."""
+    if not name.strip():
         return set()
-    last, comma, first = student.name.partition(",")
-    words = [*first.split(), *last.split()] if comma else student.name.split()
+    last, comma, first = name.partition(",")
+    words = [*first.split(), *last.split()] if comma else name.split()
+    if not words:
+        return {fold(name)}
     orders = (words, [*words[-1:], *words[:-1]], [words[-1], words[0]])
     plain = {"".join(c for c in fold("".join(order)) if c.isalnum()) for order in orders}
-    return {fold(student.name), fold(" ".join(words)), *plain}
+    return {fold(name), fold(" ".join(words)), *plain} - {""}

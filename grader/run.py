@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +32,8 @@ class Wanted:
     json: Path | None = None
     html: Path | None = None
     junit: Path | None = None
+    to: str | None = None
+    out: Path | None = None
     public_only: bool = False
     isolation: str = "auto"
     seed: str | None = None
@@ -52,12 +54,13 @@ class Wanted:
 
 def grade(course: Course, stages: Sequence[Stage], wanted: Wanted) -> int:
     """Grade these stages; give the exit status."""
-    with wanted.terminal as terminal:
+    with wanted.terminal as terminal, _handing_on(course, wanted, terminal) as hand_on:
         terminal.progress("starting …")
         report = _graded(course, stages, wanted, terminal)
         terminal.end(report)
         _keep(course, report, wanted, terminal)
         write_files(report, wanted, terminal, _plots(course, wanted, terminal))
+        hand_on(report)
         return report.exit_status
 
 
@@ -106,9 +109,10 @@ def show_last(course: Course, wanted: Wanted) -> None:
             f"no report yet: `{path}` is not there; run a stage first, `grade {course.stages[0].slug}`"
         )
     report = reports.from_json(path.read_text(encoding="utf-8"))
-    with wanted.terminal as terminal:
+    with wanted.terminal as terminal, _handing_on(course, wanted, terminal) as hand_on:
         terminal.show(report)
         write_files(report, wanted, terminal, _plots(course, wanted, terminal))
+        hand_on(report)
 
 
 def write_files(report: Report, wanted: Wanted, terminal: Terminal, plots: Sequence[str] = ()) -> None:
@@ -126,6 +130,21 @@ def write_files(report: Report, wanted: Wanted, terminal: Terminal, plots: Seque
             except OSError as error:
                 raise Mistake(f"`{place}` can't be written: {error}") from error
             terminal.remark(f"wrote {place}")
+
+
+@contextmanager
+def _handing_on(course: Course, wanted: Wanted, terminal: Terminal) -> Iterator[Callable[[Report], object]]:
+    """A function that hands a report on to the system of `--to`, if there is one."""
+    if wanted.to is None:
+        if wanted.out:
+            raise Mistake(f"`--out {wanted.out}` needs a form to write: add `--to FORMAT`")
+        yield lambda report: None
+        return
+    from grader import export
+
+    work = wanted.submission or course.exercises
+    with export.handing_on(wanted.to, wanted.out, work, terminal.say) as hand_on:
+        yield hand_on
 
 
 def _graded(course: Course, stages: Sequence[Stage], wanted: Wanted, terminal: Terminal) -> Report:

@@ -27,6 +27,8 @@ VALUES = {
     "tables",
     "gradebook",
     "likeness",
+    "roster",
+    "marks",
 }
 
 
