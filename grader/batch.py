@@ -32,6 +32,9 @@ from grader.session import Options
 if TYPE_CHECKING:
     from grader.cluster import Cluster
 
+FIRST = 8  # so many names on a line; `index.html` has them all
+NAMED = (State.UNREADABLE, State.BROKEN, State.MISSING)
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -224,8 +227,15 @@ def _said(book: Gradebook) -> tuple[str, ...]:
     if book.totals:
         of = points(sum(book.possible.values()))
         lines.append(f"median {points(statistics.median(book.totals))} of {of} points")
-    strangers = [row.student for row in book.rows if not row.on_roster]
-    lines += [f"not on the roster: {', '.join(strangers)}"] * bool(strangers)
-    malformed = [row.student for row in book.malformed]
-    lines += [f"look at the checks that ended `protocol`: {', '.join(malformed)}"] * bool(malformed)
+    told = {
+        **{str(state): [row for row in book.rows if row.state is state] for state in NAMED},
+        "not on the roster": [row for row in book.rows if not row.on_roster],
+        "look at the checks that ended `protocol`": book.malformed,
+    }
+    lines += [f"{what}: {_names(rows)}" for what, rows in told.items() if rows]
     return (*lines, *book.remarks)
+
+
+def _names(rows: Sequence[Row]) -> str:
+    names = [row.student for row in rows[:FIRST]]
+    return ", ".join([*names, f"{len(rows) - FIRST} more"] if len(rows) > FIRST else names)

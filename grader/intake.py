@@ -203,7 +203,7 @@ def _unwrapped(path: Path, stage_files: Sequence[str], out: Path) -> Path:
         within = [entry.name for entry in _listed(inside[0], out)]
     except OSError:
         return path
-    is_submission = EXERCISES in within or any(name in stage_files for name in within)
+    is_submission = EXERCISES in within or any(submission.original(name) in stage_files for name in within)
     return path if is_submission or len(within) < 2 else inside[0]
 
 
@@ -303,6 +303,6 @@ def shown(path: Path) -> str:
 
 
 def _nothing(path: Path, aside: Sequence[str], stage_files: Sequence[str]) -> str:
-    if any(name in stage_files for name in aside):
+    if any(submission.original(name) in stage_files for name in aside):
         return f"`{path}` is one submission, not a class's: grade it with `grade all --submission {path}`"
     return f"`{path}` holds no submissions: it should have one folder, archive or stage file a student"

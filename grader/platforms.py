@@ -12,11 +12,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grader.submission import ARCHIVES
+from grader.submission import ARCHIVES, copies, original
 
 CANVAS = re.compile(r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<user>\d+)_(?P<attempt>\d+)_(?P<file>.+)", re.DOTALL)
 MOODLE = re.compile(r"(?P<name>.+?)_(?P<user>\d+)_assignsubmission_(?P<kind>[a-z]+)_?(?P<file>.*)", re.DOTALL)
-COPY = re.compile(r"(?:-(?P<canvas>\d+)| ?\((?P<browser>\d+)\))(?=\.\w+\Z)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +39,18 @@ class Named:
 def parse(name: str, stage_files: Sequence[str], *, is_folder: bool = False) -> Named:
     """Read an entry's name. `student` is empty for a bare stage file, which does not say whose it is."""
     if not is_folder and (found := CANVAS.fullmatch(name)):
-        attempt = int(found["attempt"][:18]), _copies(found["file"])
+        attempt = int(found["attempt"][:18]), copies(found["file"])
         student, number = f"{found['name']}_{found['user']}", found["user"]
-        return Named(student, (found["name"],), _plain(found["file"]), bool(found["late"]), attempt, number)
+        return Named(student, (found["name"],), original(found["file"]), bool(found["late"]), attempt, number)
     if found := MOODLE.fullmatch(name):  # its number is on nobody's roster
-        return Named(f"{found['name']}_{found['user']}", (found["name"],), _plain(found["file"]))
+        return Named(f"{found['name']}_{found['user']}", (found["name"],), original(found["file"]))
     if is_folder:
         return Named(name)
-    plain = _plain(name)
+    plain = original(name)
     stage_file = next((f for f in stage_files if plain == f or plain.endswith("_" + f)), "")
     if stage_file:
         return Named(
-            plain.removesuffix(stage_file).removesuffix("_"), (), stage_file, False, (0, _copies(name))
+            plain.removesuffix(stage_file).removesuffix("_"), (), stage_file, False, (0, copies(name))
         )
     return Named(without_suffix(name))
 
@@ -63,13 +62,3 @@ def without_suffix(name: str) -> str:
             return name[: -len(suffix)]
     stem, dot, _ = name.rpartition(".")
     return stem if dot and stem else name
-
-
-def _plain(file: str) -> str:
-    """The file's name without the mark of a copy: `-1` of Canvas, ` (1)` of a browser."""
-    return COPY.sub("", file)
-
-
-def _copies(file: str) -> int:
-    found = COPY.search(file)
-    return int((found["canvas"] or found["browser"])[:9]) if found else 0

@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import re
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -24,6 +26,7 @@ MAX_FILE_BYTES = 1 << 20
 JUNK = {"__MACOSX", "__pycache__", ".git", ".venv", "venv", "node_modules", ".ipynb_checkpoints"}
 LISTED = 1000  # entries of a folder that are looked at to say what it holds instead
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
+COPY = re.compile(r"(?:-(?P<canvas>\d+)| ?\((?P<browser>\d+)\))(?=\.\w+\Z)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,8 @@ def _hint(notes: list[str]) -> str:
 
 
 def _from_file(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]]:
-    name = next((w for w in sorted(wanted) if path.name == w or path.name.endswith("_" + w)), None)
+    plain = original(path.name)
+    name = next((w for w in sorted(wanted) if plain == w or plain.endswith("_" + w)), None)
     if name is None:
         raise SubmissionError(
             f"`{path.name}` is not named as a stage file; expected one of {', '.join(sorted(wanted))}"
@@ -91,18 +95,52 @@ def _from_folder(root: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[s
         if folder.is_symlink():
             continue
         found = {}
-        for name in sorted(wanted):
-            path = folder / name
-            if not os.path.lexists(path):
-                continue
+        there, said = _under_any_name(_names_in(folder, wanted), wanted)
+        notes += said
+        for name, lying in there.items():
+            path = folder / lying
             mode = path.lstat().st_mode
             if not stat.S_ISREG(mode) or path.lstat().st_nlink > 1:
-                notes.append(f"`{name}` is a link or not a plain file: not taken")
+                notes.append(f"`{lying}` is a link or not a plain file: not taken")
                 continue
             found[name] = read(path)
         if found or notes:
             return found, notes
     return {}, [*notes, *_looks_like(sorted(p.name for p in itertools.islice(root.iterdir(), LISTED)))]
+
+
+def original(name: str) -> str:
+    """A file's name without the mark of a copy: `-1` of Canvas, ` (1)` of a browser."""
+    return COPY.sub("", name)
+
+
+def copies(name: str) -> int:
+    """Which copy a file's name says that it is; 0 for the first."""
+    found = COPY.search(name)
+    return int((found["canvas"] or found["browser"])[:9]) if found else 0
+
+
+def _names_in(folder: Path, wanted: set[str]) -> set[str]:
+    """The names of a folder's files, stage files first should there be too many to list."""
+    exact = {name for name in wanted if os.path.lexists(folder / name)}
+    if not folder.is_dir():
+        return exact
+    return exact | {path.name for path in itertools.islice(folder.iterdir(), archive.MAX_MEMBERS)}
+
+
+def _under_any_name(names: Iterable[str], wanted: set[str]) -> tuple[dict[str, str], list[str]]:
+    """Each stage file that is there and the name it has: its own, else that of its latest copy; what to say.
+
+    The own name goes first, since a copy beside it is as often a backup or the stub once more.
+    """
+    rivals: dict[str, list[str]] = {}
+    for name in sorted(names, key=lambda name: (name not in wanted, -copies(name))):
+        if original(name) in wanted:
+            rivals.setdefault(original(name), []).append(name)
+    there = {file: rivals[file][0] for file in sorted(rivals)}
+    notes = [f"`{name}` is taken for `{file}`" for file, name in there.items() if name != file]
+    notes += [f"`{n}` is not taken: `{there[file]}` is" for file in there for n in rivals[file][1:]]
+    return there, notes
 
 
 def _looks_like(names: list[str]) -> list[str]:
@@ -176,7 +214,8 @@ def _choose(names: list[str], wanted: set[str]) -> tuple[dict[str, str], list[st
     outer: list[tuple[str, ...]] = [(), *((top,) for top in tops if len(tops) == 1)]
     wrappings = [place for top in outer for place in (top, (*top, EXERCISES))]
     for wrapping in wrappings:
-        found = {p[-1]: name for p, name in clean if p[:-1] == wrapping and p[-1] in wanted}
-        if found:
-            return found, notes
+        inside = {p[-1]: name for p, name in clean if p[:-1] == wrapping}
+        there, said = _under_any_name(inside, wanted)
+        if there:
+            return {file: inside[name] for file, name in there.items()}, [*notes, *said]
     return {}, [*notes, *_looks_like([parts[-1] for parts, _ in clean])]

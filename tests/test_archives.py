@@ -101,7 +101,7 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "zip: locked": ("a.zip", lambda: locked(zipped((STAGE, HONEST))), "password"),
     "zip: plain text": ("a.zip", lambda: HONEST * 99, "not a readable archive"),
     "zip: a stage file by another name": (
-        "a.zip", lambda: zipped(("stage1_attention (1).py", HONEST)), r"there is `stage1_attention \(1\)"),
+        "a.zip", lambda: zipped(("my_stage1_attention.py.py", HONEST)), r"there is `my_stage1_attention"),
     "tar: zeros": ("a.tar.gz", lambda: gzip.compress(ZEROS, 1), "unpacked"),
     "tar: a symbolic link": ("a.tar.gz", lambda: tarred(a=tarfile.SYMTYPE), "no stage file"),
     "tar: a hard link": ("a.tar.gz", lambda: tarred(a=tarfile.LNKTYPE), "no stage file"),
@@ -217,3 +217,40 @@ def test_members_are_read_lazily_and_in_bounds() -> None:
     assert len(members) == 100
     assert len(members[7].read(1000)) == 1000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < peak + (50 << 10)
+
+
+def handed_in(tmp_path: Path, kind: str, names: dict[str, bytes]) -> Path:
+    """The files as a folder, or packed."""
+    if kind == "folder":
+        (tmp_path / "ada").mkdir()
+        for name, content in names.items():
+            (tmp_path / "ada" / name).write_bytes(content)
+        return tmp_path / "ada"
+    (tmp_path / "ada.zip").write_bytes(zipped(*names.items()))
+    return tmp_path / "ada.zip"
+
+
+COPY, LATER = (STAGE.replace(".py", f"{mark}.py") for mark in (" (1)", "-2"))
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+@pytest.mark.parametrize(
+    ("names", "taken", "noted"),
+    [
+        ((COPY,), COPY, f"`{COPY}` is taken for `{STAGE}`"),
+        ((COPY, LATER), LATER, f"`{COPY}` is not taken: `{LATER}` is"),
+        ((STAGE, COPY, LATER), STAGE, f"`{COPY}` is not taken: `{STAGE}` is"),
+    ],
+    ids=["one copy", "two copies", "its own name"],
+)
+def test_a_file_that_a_browser_renamed_is_taken_where_none_has_its_own_name(
+    kind: str, names: tuple[str, ...], taken: str, noted: str, tmp_path: Path
+) -> None:
+    work = submission.load(handed_in(tmp_path, kind, {name: name.encode() for name in names}), COURSE)
+    assert work.files == {STAGE: taken.encode()}
+    assert noted in work.info.notes
+
+
+def test_a_renamed_file_alone_is_that_stages(tmp_path: Path) -> None:
+    (tmp_path / COPY).write_bytes(HONEST)
+    assert submission.load(tmp_path / COPY, COURSE).files == {STAGE: HONEST}

@@ -315,6 +315,13 @@ def test_a_fault_of_ours_over_one_spoils_nobody_elses_grade(
     assert "bob: the grader failed over it" in done.stderr
 
 
+def test_who_cannot_be_read_is_named_the_first_few(course: Course, class_: Path, graded: list[str]) -> None:
+    for number in range(10):
+        (class_ / f"eve{number}.zip").write_bytes(b"junk")
+    done = grade(course, class_)
+    assert "\nunreadable: eve0, eve1, eve2, eve3, eve4, eve5, eve6, eve7, 2 more\n" in done.stdout
+
+
 def test_a_fault_of_the_course_stops_at_once(course: Course, class_: Path, graded: list[str]) -> None:
     hand_in(class_, "bob", "course")
     done = grade(course, class_)
