@@ -13,6 +13,7 @@ from grader.gradebook import Gradebook, Row
 from grader.roster import Student
 
 DAY_S, HOUR_S = 86_400, 3_600
+MOST_HOURS = 2_400  # of an extension: a telephone's in a column of that name is more
 ZONE = re.compile(r"\s*(?P<zone>Z|UTC|[+-]\d\d:?\d\d)\Z")
 EXAMPLE = "2026-12-01T23:59+01:00"
 TAKEN = {"none": 0.0, "zero": 100.0}
@@ -38,8 +39,8 @@ class Deadline:
             hours = float(extension)
         except ValueError:
             return instant(extension)
-        if not 0 <= hours < 1e5:
-            raise ValueError(f"`{extension}` hours can't be")
+        if not 0 <= hours <= MOST_HOURS:
+            raise ValueError(f"`{extension}` hours can't be, {MOST_HOURS} at most")
         return self.due + timedelta(hours=hours)
 
     def judged(self, row: Row, extension: str = "") -> Row:
@@ -116,10 +117,10 @@ def vet(deadline: Deadline | None, students: Iterable[Student]) -> None:
 def judged(book: Gradebook, deadline: Deadline, extensions: Mapping[str, str]) -> Gradebook:
     """The class's grades with everybody held against the due date; `extensions` by the rows' `student`."""
     rows = tuple(deadline.judged(row, extensions.get(row.student, "")) for row in book.rows)
+    extended = [f"{row.student} ({own})" for row in book.rows if (own := extensions.get(row.student))]
+    remarks = [*_remarks(rows), *[f"extended: {', '.join(extended)}"] * bool(extended)]
     said = {"due": deadline.due.isoformat(), "late": f"{deadline.percent:g} % off for each day begun"}
-    return replace(
-        book, rows=rows, remarks=(*book.remarks, *_remarks(rows)), conditions=book.conditions | said
-    )
+    return replace(book, rows=rows, remarks=(*book.remarks, *remarks), conditions=book.conditions | said)
 
 
 def _remarks(rows: tuple[Row, ...]) -> list[str]:

@@ -282,6 +282,12 @@ def test_canvas_column_is_filled_and_every_other_byte_kept(class_: Path, tmp_pat
     assert "no points: cyd (missing), eve (unreadable), fay (broken)" in said
 
 
+def test_canvas_excused_students_stay_excused(class_: Path, tmp_path: Path) -> None:
+    text, said = canvas(class_, tmp_path, students('"X, Y",9,ada,z,S,EX'), column="P")
+    assert text == students('"X, Y",9,ada,z,S,EX')
+    assert "left as it was, excused or locked there: ada" in said
+
+
 def test_canvas_column_is_made_where_there_is_none(class_: Path, tmp_path: Path) -> None:
     text, said = canvas(class_, tmp_path, column='KV "cache", 1')
     lines, before = text.split("\r\n"), CANVAS.split("\r\n")
@@ -412,7 +418,7 @@ def test_moodles_worksheet_is_filled_and_every_other_byte_kept(class_: Path, tmp
     template.write_text(MOODLE)
     said = handed_on(class_, "moodle", out, template=template)
     assert out.read_text() == MOODLE.replace("Submitted,,14.50,Yes", "Submitted,5.33,14.50,Yes")
-    assert "1 grades can't be changed in Moodle and are left alone" in said
+    assert "left as it was, excused or locked there: bob" in said
     assert not [line for line in said if "out of" in line]
 
 

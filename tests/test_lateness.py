@@ -105,7 +105,7 @@ def test_an_extension_outweighs_the_platforms_mark() -> None:
     assert not made("zero").judged(row, "24").late
 
 
-@pytest.mark.parametrize("extension", ["soon", "-2", "nan", "inf", "2026-12-03T12:00"])
+@pytest.mark.parametrize("extension", ["soon", "-2", "nan", "inf", "2401", "2026-12-03T12:00"])
 def test_an_extension_that_says_nothing_is_found_before_grading(extension: str) -> None:
     students = (Student("bob"), Student("ada", extension=extension))
     with pytest.raises(Mistake, match="the extension of `ada`"):
@@ -120,13 +120,15 @@ def test_who_handed_in_when_it_is_not_known_loses_nothing_and_is_named() -> None
         handed_in(timedelta(hours=1)),
         Row("cyd", State.MISSING),
     )
-    book = lateness.judged(Gradebook("C", rows, {"stage1": 10, "stage2": 5}), made("zero"), {})
+    extensions = {"bob": "48", "cyd": ""}
+    book = lateness.judged(Gradebook("C", rows, {"stage1": 10, "stage2": 5}), made("zero"), extensions)
     assert [row.after_penalty for row in book.rows] == [10.5, 10.5, 0, None]
     assert book.rows[0].notes == (lateness.NOT_KNOWN,)
     assert book.rows[1].notes == (lateness.NOT_KNOWN + lateness.MARKED_LATE,)
     assert book.rows[3].notes == ()
     assert book.remarks[0] == "1 late, 1 of them with points taken off"
     assert "nothing taken off: ada, bob; `--file-times`" in book.remarks[1]
+    assert book.remarks[2:] == ("extended: bob (48)",)
 
 
 def test_points_after_the_penalty_stand_beside_the_raw_ones_everywhere() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from grader.marks import Mark
 from grader.render import gradesheet
-from grader.render.gradesheet import Filled, Keys, Sheet
+from grader.render.gradesheet import Column, Filled, Keys, Sheet
 from grader.render.prose import points
 
 KEYS = Keys(
@@ -26,7 +26,7 @@ NEVER_OURS = (
     "Integration ID",
     "Section",
 )
-POSSIBLE, READ_ONLY = "points possible", "(read only)"
+POSSIBLE, READ_ONLY, EXCUSED = "points possible", "(read only)", "EX"
 CANVAS_ID = re.compile(r" \(\d+\)\Z")
 
 
@@ -46,13 +46,14 @@ def fill(sheet: Sheet, marks: Sequence[Mark], column: str, possible: float) -> F
     place = _place(sheet, column)
     if place is None:
         made = {0: column} | {line: points(possible) for line in worth}
-        done = gradesheet.filled(sheet, students, KEYS, marks, len(sheet.header), made)
+        done = gradesheet.filled(sheet, students, KEYS, marks, Column(len(sheet.header), made))
         return Filled(done.text, (f"made the column `{column}`, out of {points(possible)}", *done.remarks))
     theirs = [sheet.cell(line, place) for line in worth]
     if READ_ONLY in theirs:
         raise ValueError(f"the column `{sheet.header[place]}` is read only: Canvas works it out itself")
     odd = gradesheet.other_worth("Canvas", theirs, possible)
-    done = gradesheet.filled(sheet, students, KEYS, marks, place, {})
+    excused = frozenset(line for line in students if sheet.cell(line, place) == EXCUSED)
+    done = gradesheet.filled(sheet, students, KEYS, marks, Column(place, kept=excused))
     return Filled(done.text, (f"filled the column `{sheet.header[place]}`", *odd, *done.remarks))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from grader.gradebook import Row
@@ -181,25 +181,27 @@ class Filled:
     remarks: tuple[str, ...]
 
 
-def filled(
-    sheet: Sheet,
-    lines: Sequence[int],
-    keys: Keys,
-    marks: Sequence[Mark],
-    column: int,
-    extra: Mapping[int, str],
-) -> Filled:
-    """Fill in everybody's total, leave alone the cells of those who have none, and name who is missing where.
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Which column to fill in: `made` are its cells that are no student's if it is new, `kept` lines stay."""
 
-    `extra` are cells that are not a student's, such as the head of a column that is made.
-    """
+    at: int
+    made: Mapping[int, str] = field(default_factory=dict)
+    kept: frozenset[int] = frozenset()
+
+
+def filled(sheet: Sheet, lines: Sequence[int], keys: Keys, marks: Sequence[Mark], column: Column) -> Filled:
+    """Fill in everybody's total, leave alone the cells of those who have none, name who is missing where."""
     found = matched(sheet, lines, keys, marks)
-    values = {line: points(mark.total) for line, mark in found.items() if mark.total is not None}
+    given = {line: points(mark.total) for line, mark in found.items() if mark.total is not None}
+    values = {line: text for line, text in given.items() if line not in column.kept}
     there = {mark.student for mark in found.values()}
     who = [sheet.header.index(head) for head in keys.name if head in sheet.header] or [0]
     unknown = [" ".join(sheet.cell(line, at) for at in who) for line in lines if line not in found]
     absent = [mark.student for mark in marks if mark.student not in there]
+    kept = [found[line].student for line in given if line in column.kept]
     remarks = [f"filled in {plural(len(values), 'student')}"]
+    remarks += [f"left as it was, excused or locked there: {', '.join(kept)}"] * bool(kept)
     remarks += [f"in the table, not in the results: {'; '.join(unknown)}"] * bool(unknown)
     remarks += [f"in the results, not in the table: {'; '.join(absent)}"] * bool(absent)
-    return Filled(sheet.filled(column, {**extra, **values}), tuple(remarks))
+    return Filled(sheet.filled(column.at, {**column.made, **values}), tuple(remarks))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from grader.gradebook import harmless
 from grader.marks import Mark
 from grader.render import gradesheet
-from grader.render.gradesheet import Filled, Keys, Sheet
+from grader.render.gradesheet import Column, Filled, Keys, Sheet
 from grader.render.prose import points
 
 KEYS = Keys(
@@ -32,12 +32,10 @@ def fill(sheet: Sheet, marks: Sequence[Mark], column: str, possible: float) -> F
         raise ValueError(f"no column `{column}` in its header `{', '.join(sheet.header)[:200]}`")
     at = {head: sheet.header.index(head) for head in (column, MAY_CHANGE, *MAXIMUM) if head in sheet.header}
     lines = [line for line in range(1, len(sheet.lines)) if sheet.lines[line] != ("",)]
-    open_ = [line for line in lines if MAY_CHANGE not in at or sheet.cell(line, at[MAY_CHANGE]) != LOCKED]
+    locked = [line for line in lines if MAY_CHANGE in at and sheet.cell(line, at[MAY_CHANGE]) == LOCKED]
     theirs = {sheet.cell(line, at[head]) for head in MAXIMUM if head in at for line in lines}
     odd = gradesheet.other_worth("Moodle", theirs, possible)
-    if len(open_) < len(lines):
-        odd.append(f"{len(lines) - len(open_)} grades can't be changed in Moodle and are left alone")
-    done = gradesheet.filled(sheet, open_, KEYS, marks, at[column], {})
+    done = gradesheet.filled(sheet, lines, KEYS, marks, Column(at[column], kept=frozenset(locked)))
     return Filled(done.text, (*odd, *done.remarks))
 
 
