@@ -55,6 +55,7 @@ class Cluster:
     conditions: Conditions
     size: int
     fault: Exception | None = None
+    _asked: set[Any] = field(default_factory=set)
     _run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
     def run(
@@ -71,7 +72,7 @@ class Cluster:
 
         `work` runs here, so it may read and write. With `jobs` 1 each is alone on its machine, else the
         workers decide how many are side by side. An item whose workers die over it again and again is what
-        `lost` says. Raises SandboxError where scheduler or workers are gone, Mistake where one is refused.
+        `lost` says. Raises Mistake where the scheduler or all workers are gone, or one is refused.
         """
 
         def one(item: T) -> R:
@@ -89,7 +90,7 @@ class Cluster:
         finally:
             self.fault = self.fault or SandboxError("the batch has ended")
             threads.shutdown(wait=False, cancel_futures=True)
-            self.client.cancel(list(self.client.futures))
+            self.client.cancel(list(self._asked))
             threads.shutdown(wait=True)
             self.fault = None
 
@@ -114,7 +115,7 @@ class Cluster:
         try:
             return len(self.client.nthreads())
         except Exception as error:
-            raise _gone(self.address, error) from error
+            raise _gone(self.address) from error
 
     def grade(self, parcel: Parcel) -> Answer:
         """Have a worker grade; equal parcels at the same time are one task.
@@ -125,18 +126,28 @@ class Cluster:
 
         if self.fault:
             raise SandboxError("the batch has to end")
-        key = "-".join(("kvgrade", self._run, parcel.digest, *parcel.slugs))
         try:
-            packed = msgspec.msgpack.encode(parcel)
-            return opened(self.client.submit(_serve, packed, key=key, pure=False).result(), Answer)
+            packed = self._result(parcel)
         except KilledWorker:
             raise
         except ImportError as error:
             self.fault = self.fault or Mistake(f"a worker can't run the grader: {error}; {SAME}")
             raise SandboxError(str(error)) from error
         except BaseException as error:  # a future that is cancelled raises none of the ordinary kind
-            self.fault = self.fault or _gone(self.address, error)
+            self.fault = self.fault or _gone(self.address)
             raise SandboxError(str(error)) from error
+        return opened(packed, Answer)
+
+    def _result(self, parcel: Parcel) -> Any:
+        key = "-".join(("kvgrade", self._run, parcel.digest, *parcel.slugs))
+        task = self.client.submit(_serve, msgspec.msgpack.encode(parcel), key=key, pure=False)
+        self._asked.add(task)
+        try:
+            if self.fault:  # it came when the others were cancelled already
+                task.cancel()
+            return task.result()
+        finally:
+            self._asked.discard(task)
 
 
 @dataclass(slots=True)
@@ -188,7 +199,8 @@ def connected(address: str, course: Course, options: Options) -> Iterator[Cluste
         import distributed
     except ImportError as error:
         raise Mistake(INSTALL) from error
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what it would say is said in our words
+    for name in ("distributed", "distributed.client"):  # what they would say is said in our words
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         asyncio.run(_knock(address))
     except Exception as error:  # anything may be listening there, and answer anything
@@ -231,8 +243,8 @@ def _agreed(about: dict[str, Any], options: Options, ours: Conditions) -> Condit
     return ours
 
 
-def _gone(address: str, error: BaseException) -> SandboxError:
-    return SandboxError(f"the scheduler `{address}` is gone ({told(error)}); the same command goes on later")
+def _gone(address: str) -> Mistake:
+    return Mistake(f"the scheduler `{address}` is gone; start it and its workers, the same command goes on")
 
 
 def _serve(packed: bytes) -> bytes:

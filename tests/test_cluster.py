@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -199,41 +201,53 @@ def test_without_dask_it_says_what_to_install(
 
 
 class FakeClient:
-    """Answers each task with the next of these, or raises it, and remembers what it was asked."""
+    """Answers each task with the next of these, or raises it; None goes on until it is cancelled."""
 
-    def __init__(self, *answers: Answer | BaseException) -> None:
-        self.answers, self.parcels = list(answers), []
-        self.futures: dict[str, object] = {}
+    def __init__(self, *answers: Answer | BaseException | None) -> None:
+        self.answers = list(answers)
+        self.parcels: list[bytes] = []
 
-    def submit(self, function: object, packed: bytes, **_: object) -> FakeClient:
+    def submit(self, function: object, packed: bytes, **_: object) -> FakeTask:
         self.parcels.append(packed)
-        return self
+        return FakeTask(self.answers.pop(0))
+
+    def cancel(self, tasks: list[FakeTask]) -> None:
+        for task in tasks:
+            task.cancel()
+
+
+class FakeTask:
+    def __init__(self, answer: Answer | BaseException | None) -> None:
+        self.answer = answer
+        self.is_cancelled = threading.Event()
 
     def result(self) -> bytes:
-        answer = self.answers.pop(0)
-        if isinstance(answer, BaseException):
-            raise answer
-        return msgspec.msgpack.encode(answer)
+        if self.answer is None:
+            assert self.is_cancelled.wait(10)
+            raise asyncio.CancelledError
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return msgspec.msgpack.encode(self.answer)
 
-    def cancel(self, futures: object) -> None:
-        """Nothing is going on."""
+    def cancel(self) -> None:
+        self.is_cancelled.set()
 
 
 def killed() -> BaseException:
     return distributed.KilledWorker("task", "worker", 3)
 
 
-def ask(client: FakeClient, course: Course, names: str = "a") -> dict[str, object]:
+def ended(grader: marking.Grader, name: str) -> str:
+    """How the grading of one submission ended that has no report."""
+    with pytest.raises(SandboxError) as error:
+        grader.grade(WORK, grader.course.stages[:1])
+    return str(error.value)
+
+
+def ask(client: FakeClient, course: Course, names: str = "a") -> dict[str, str]:
     """Have each name graded by the fake workers: how it ended."""
-
-    def work(grader: marking.Grader, name: str) -> object:
-        try:
-            return grader.grade(WORK, course.stages[:1])
-        except SandboxError as error:
-            return str(error)
-
     workers = Cluster(client, "tcp://x:1", CONDITIONS, 1)  # type: ignore[arg-type]
-    return dict(workers.run(course, Options(seed="s"), work, names, lost=lambda name: f"lost {name}"))
+    return dict(workers.run(course, Options(seed="s"), ended, names, lost=lambda name: f"lost {name}"))
 
 
 def test_what_kills_worker_after_worker_is_lost_and_nothing_else_is(course: Course) -> None:
@@ -247,7 +261,7 @@ def test_what_kills_worker_after_worker_is_lost_and_nothing_else_is(course: Cour
         (Answer(refused="the worker `tcp://y:2` has another course"), Mistake, "tcp://y:2"),
         (Answer(wrong_course="no checks"), CourseError, "no checks"),
         (ImportError("No module named 'grader'"), Mistake, "a worker can't run the grader"),
-        (OSError("connection lost"), SandboxError, "`tcp://x:1` is gone"),
+        (OSError("connection lost"), Mistake, "`tcp://x:1` is gone"),
     ],
     ids=["refused", "course", "import", "scheduler"],
 )
@@ -256,6 +270,14 @@ def test_what_is_no_submissions_fault_ends_the_batch(
 ) -> None:
     with pytest.raises(error, match=said):
         ask(FakeClient(answer, answer, answer), course, "abc")
+
+
+def test_leaving_early_waits_for_nobody(course: Course) -> None:
+    workers = Cluster(FakeClient(Answer(), None, None), "tcp://x:1", CONDITIONS, 1)  # type: ignore[arg-type]
+    going = workers.run(course, Options(seed="s"), ended, "abc", lost=str)
+    next(going)
+    going.close()
+    assert workers.fault is None
 
 
 def test_names_and_notes_stay_here(course: Course) -> None:
