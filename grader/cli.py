@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from grader import cli_class, explain, faults, figures, run
+from grader import cli_class, cli_course, explain, faults, figures, run
 from grader import course as courses
 from grader.course import Stage
 from grader.errors import CourseError
@@ -279,6 +279,8 @@ def measure_hf(ctx: click.Context, /, **options: Any) -> None:
 cli.add_command(cli_class.batch)
 cli.add_command(cli_class.similarity)
 cli.add_command(cli_class.export)
+cli.add_command(cli_course.seal)
+cli.add_command(cli_course.ci)
 
 
 @cli.group()

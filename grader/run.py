@@ -56,7 +56,7 @@ def grade(course: Course, stages: Sequence[Stage], wanted: Wanted) -> int:
     """Grade these stages; give the exit status."""
     with wanted.terminal as terminal, _handing_on(course, wanted, terminal) as hand_on:
         terminal.progress("starting …")
-        report = _graded(course, stages, wanted, terminal)
+        report = graded(course, stages, wanted, terminal)
         terminal.end(report)
         _keep(course, report, wanted, terminal)
         write_files(report, wanted, terminal, _plots(course, wanted, terminal))
@@ -147,7 +147,7 @@ def _handing_on(course: Course, wanted: Wanted, terminal: Terminal) -> Iterator[
         yield hand_on
 
 
-def _graded(course: Course, stages: Sequence[Stage], wanted: Wanted, terminal: Terminal) -> Report:
+def graded(course: Course, stages: Sequence[Stage], wanted: Wanted, terminal: Terminal) -> Report:
     """Grade one stage after the other, or where it pays two abreast."""
     from grader import abreast
     from grader.submission import load

@@ -42,8 +42,8 @@ class SealError(GraderError):
     """A sealed file that can't be opened: no fault of the student's, and nothing hidden is scored."""
 
 
-def seal(course: Course, out: Path, key_file: Path | None = None) -> tuple[Path, ...]:
-    """Write `tests_hidden/` with the seed's secret into `out`, encrypted; make the key where there is none.
+def seal(course: Course, out: Path, path: Path) -> tuple[Path, ...]:
+    """Write `tests_hidden/` with the seed's secret into `out`; make the key at `path` if it is not there.
 
     Returns the files written. Raises Mistake where there is nothing to seal or a file can't be written.
     """
@@ -53,7 +53,6 @@ def seal(course: Course, out: Path, key_file: Path | None = None) -> tuple[Path,
     from grader.session import Options, secret_of
 
     secret_of(course, Options())  # makes it, where no run has yet
-    path = key_file or hidden / KEY_FILE
     made = () if path.is_file() else (_made_key(path),)
     key = parse_key(path.read_text(encoding="utf-8", errors="replace"))
     files = {f"{hidden.name}/{p.name}": p.read_bytes() for p in sorted(hidden.glob("*.py"))}

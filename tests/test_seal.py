@@ -121,14 +121,14 @@ def test_nothing_readable_is_in_the_file() -> None:
 
 
 def test_a_key_is_kept_and_only_for_its_owner(ours: Course, tmp_path: Path) -> None:
-    seal.seal(ours, tmp_path / "one")
-    key = ours.root / "tests_hidden" / seal.KEY_FILE
+    key = tmp_path / "key"
+    seal.seal(ours, tmp_path / "one", key)
     first = key.read_text()
     assert key.stat().st_mode & 0o077 == 0
-    assert seal.seal(ours, tmp_path / "two") == (tmp_path / "two",)
+    assert seal.seal(ours, tmp_path / "two", key) == (tmp_path / "two",)
     assert key.read_text() == first
 
 
 def test_there_must_be_something_to_seal(theirs: Course, tmp_path: Path) -> None:
     with pytest.raises(Mistake, match="seal where the hidden tests are"):
-        seal.seal(theirs, tmp_path / "f")
+        seal.seal(theirs, tmp_path / "f", tmp_path / "key")
