@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint format bench setup clean
+.PHONY: demo test lint format docs bench setup clean
 .DEFAULT_GOAL := demo
 
 setup: $(INSTALLED)
@@ -30,6 +30,10 @@ lint: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file .mkdocs.yml
+	@echo "the site is in build/site"
 
 bench: $(INSTALLED)
 	$(BIN)/python -m pytest benchmarks -p no:cacheprovider --benchmark-only
