@@ -12,55 +12,27 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader import intake, lateness, marking, pool, results, roster
+from grader import intake, lateness, marking, order, pool, results, roster
 from grader.course import Course, Stage
 from grader.faults import Mistake
 from grader.gradebook import Gradebook, Row, State
 from grader.intake import Intake
 from grader.marking import Done, Job
+from grader.order import Wanted
 from grader.pace import Pace
 from grader.render.prose import one_line, plural, points
 from grader.report import EXIT_BROKEN, EXIT_FAILED, EXIT_PASSED, EXIT_USAGE, Report
 from grader.results import PARTIAL, REPORT, Conditions, Shelf
 from grader.roster import Roster
 from grader.scoring import possible_points
-from grader.session import Options
 
 if TYPE_CHECKING:
     from grader.cluster import Cluster
 
 FIRST = 8  # so many names on a line; `index.html` has them all
 NAMED = (State.UNREADABLE, State.BROKEN, State.MISSING)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the command's options say."""
-
-    path: Path
-    out: Path
-    roster: Path | None = None
-    on_duplicate: str = "latest"
-    jobs: int = 0
-    force: bool = False
-    similarity: bool = False
-    due: str | None = None
-    late: str = "none"
-    file_times: bool = False
-    isolation: str = "auto"
-    public_only: bool = False
-    seed: str | None = None
-    profile: str | None = None
-    scheduler: str | None = None
-
-    @property
-    def options(self) -> Options:
-        """How to grade: strangers' code is confined, or the caller said that it need not be."""
-        level = "confined" if self.isolation == "auto" else self.isolation
-        return Options(level, self.public_only, self.seed, self.profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +120,12 @@ def _run(course: Course, wanted: Wanted, conditions: Conditions, workers: Cluste
     deadline = lateness.deadline(wanted.due, wanted.late)
     known = roster.load(wanted.roster) if wanted.roster else Roster()
     lateness.vet(deadline, known.students)
-    found = intake.find(wanted.path, course, known, on_duplicate=wanted.on_duplicate, out=wanted.out)
+    found = intake.find(
+        wanted.path, course, known, on_duplicate=wanted.on_duplicate, out=wanted.spared or wanted.out
+    )
     if wanted.file_times:
         found = intake.by_file_times(found)
+    order.keep(wanted)
     going = _Going(course, wanted, conditions, workers)
     going.grade(_jobs(course, wanted, found))
     book = _book(going, found, time.monotonic() - begun)

@@ -277,6 +277,7 @@ def measure_hf(ctx: click.Context, /, **options: Any) -> None:
 
 
 cli.add_command(cli_class.batch)
+cli.add_command(cli_class.regrade)
 cli.add_command(cli_class.similarity)
 cli.add_command(cli_class.export)
 cli.add_command(cli_course.seal)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from grader.faults import Mistake
-from grader.options import CLASS, CONDITIONS, EXPORT, HANDED_IN, PUBLIC_ONLY, course_of, taking
+from grader.options import CLASS, CONDITIONS, EXPORT, HANDED_IN, PUBLIC_ONLY, REGRADE, course_of, taking
+
+if TYPE_CHECKING:
+    from grader.regrade import Regraded
 
 
 @click.command()
@@ -18,8 +24,9 @@ from grader.options import CLASS, CONDITIONS, EXPORT, HANDED_IN, PUBLIC_ONLY, co
 def batch(ctx: click.Context, /, **options: Any) -> None:
     """Grade a class: a folder with one entry a student."""
     from grader import batch as batches
+    from grader import order
 
-    done = batches.run(course_of(ctx), batches.Wanted(**options))
+    done = batches.run(course_of(ctx), order.Wanted(**options))
     for line in done.lines:
         click.echo(line)
     ctx.exit(done.status)
@@ -54,3 +61,34 @@ def export(ctx: click.Context, /, folder: Path | None, isolation: str, **options
         lines = exports.run(exports.Wanted(folder, **options))
     for line in lines:
         click.echo(line)
+
+
+@click.command()
+@click.argument("folder", metavar="RESULTS", type=click.Path(path_type=Path, exists=True))
+@click.argument("path", required=False, type=click.Path(path_type=Path, exists=True))
+@taking(*REGRADE)
+@click.pass_context
+def regrade(ctx: click.Context, /, yes: bool, **options: Any) -> None:
+    """Grade a class again, as after a fixed check; show old and new points before writing."""
+    from grader import regrade as regrades
+
+    done = regrades.grade(course_of(ctx), regrades.Wanted(**options))
+    _show(done)
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if done.is_new and (yes or (on_terminal and click.confirm("Write them?"))):
+        click.echo(done.take())
+    elif done.is_new:
+        click.echo(f"nothing is written: `grade regrade {done.folder} --yes` does it", err=True)
+    ctx.exit(done.status)
+
+
+def _show(done: Regraded) -> None:
+    """Say what a regrade would change: a table on a terminal, else plain lines."""
+    from grader.render import changed
+
+    if done.changes and sys.stdout.isatty():
+        width, colour = shutil.get_terminal_size().columns, not os.environ.get("NO_COLOR")
+        click.echo(changed.table(done.changes, width, colour=colour), nl=False)
+    elif done.changes:
+        click.echo("\n".join(changed.lines(done.changes)))
+    click.echo(done.summary)

@@ -80,8 +80,7 @@ HANDED_IN = (
         help="Which to grade of what a student handed in twice.",
     ),
 )
-CLASS = (
-    *HANDED_IN,
+WHERE = (
     click.option(
         "--jobs",
         type=click.IntRange(1),
@@ -93,6 +92,10 @@ CLASS = (
         metavar="ADDRESS",
         help="Grade on the workers of this Dask scheduler, such as tcp://127.0.0.1:8786, instead of here.",
     ),
+)
+CLASS = (
+    *HANDED_IN,
+    *WHERE,
     click.option("--force", is_flag=True, help="Grade again what is graded already."),
     click.option(
         "--similarity", is_flag=True, help="List students whose files are alike, as a place to look."
@@ -110,6 +113,11 @@ CLASS = (
         is_flag=True,
         help="Where the platform tells no time, go by the files' own, which students can set.",
     ),
+)
+REGRADE = (
+    *WHERE,
+    click.option("--csv", type=OUT, help="Write the changes as CSV."),
+    click.option("--yes", is_flag=True, help="Write the new reports without asking."),
 )
 
 EXPORT = (

@@ -19,7 +19,10 @@ from grader.report import EXIT_BROKEN, Report
 REPORT, BROKEN, PARTIAL = "report.json", "report.broken.json", ".partial.json"
 PAGE, STUDENTS_PAGE = "report.html", "student.html"
 SCORES, INDEX, SUMMARY = "scores.csv", "index.html", "summary.json"
+ORDER = "batch.json"  # how the batch was run, see order.py
+SCORES_BEFORE = "scores.before.csv"
 SIMILARITY = ("similarity.csv", "similarity.html")
+RESERVED = (SCORES, SCORES_BEFORE, INDEX, SUMMARY, ORDER, *SIMILARITY)
 KEPT = " ._-+@,'()"
 LONGEST_BYTES = 100
 
@@ -132,7 +135,7 @@ def folders(keys: Iterable[str]) -> dict[str, str]:
 def _plain(key: str) -> str:
     kept = "".join(c if c.isalnum() or c in KEPT else "_" for c in _normal(key))
     cut = kept.encode()[:LONGEST_BYTES].decode("utf-8", "ignore").strip(" .-")
-    return f"{cut}_" if cut.casefold() in (SCORES, INDEX, SUMMARY, *SIMILARITY) else cut or "_"
+    return f"{cut}_" if cut.casefold() in RESERVED else cut or "_"
 
 
 def _normal(key: str) -> str:

@@ -176,7 +176,7 @@ def test_everybody_has_reports_and_a_line(course: Course, class_: Path, graded: 
     assert graded == [f"{name}:stage{n}" for name in ("ada", "bob", "cyd") for n in (1, 2)]
     out = class_.parent / "out"
     assert sorted(p.name for p in out.iterdir()) == [
-        *("ada", "bob", "cyd"), "index.html", "scores.csv", "summary.json"
+        "ada", "batch.json", "bob", "cyd", "index.html", "scores.csv", "summary.json"
     ]  # fmt: skip
     assert sorted(p.name for p in (out / "ada").iterdir()) == ["report.html", "report.json", "student.html"]
     assert [scores(class_)[n]["total"] for n in ("ada", "bob", "cyd")] == ["20", "0", "0"]
@@ -491,7 +491,7 @@ def test_likeness_is_looked_for_only_when_asked_and_reaches_no_grade(
     assert "ada,bob,stage2,100," in (out / "similarity.csv").read_text()
     assert f"wrote {out / 'similarity.html'}" in done.stdout
     changed = {path.name for path, content in before.items() if path.read_bytes() != content}
-    assert changed <= {"summary.json", "index.html"}  # which tell the seconds
+    assert changed <= {"summary.json", "index.html", "batch.json"}  # which tell the seconds and the options
 
 
 def test_a_batch_is_held_against_its_due_date(course: Course, class_: Path, graded: list[str]) -> None:

@@ -26,6 +26,7 @@ VALUES = {
     "roofline",
     "tables",
     "gradebook",
+    "changes",
     "likeness",
     "roster",
     "marks",
