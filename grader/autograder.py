@@ -42,7 +42,7 @@ def build(course: Course, out: Path, isolation: str) -> tuple[str, ...]:
     return (
         f"wrote {out}: {len(data) >> 10} KiB, isolation `{isolation}`",
         "it holds the hidden checks and the seed secret: upload it to Gradescope and give it to nobody",
-        f"set the assignment's points to {points:g}, and give the container 2 CPUs and 6 GB",
+        f"set the assignment's points to {points:g}, and take a container with 2 CPUs and 3 GB at least",
     )
 
 
