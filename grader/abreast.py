@@ -33,8 +33,11 @@ def grade(
     submission: Submission,
     stages: Sequence[Stage],
     on_stage: Callable[[Stage, Sequence[Outcome]], None],
+    on_count: Callable[[int], None] = lambda count: None,
 ) -> Report:
     """Grade stages as `Session.grade` does; `on_stage` hears of each when it is over, in their order.
+
+    `on_count` hears how many are over, in whatever order.
 
     Raises what `pool.run` and `Session.grade` raise.
     """
@@ -51,6 +54,7 @@ def grade(
         while waiting and waiting[0].slug in done:
             stage = waiting.pop(0)
             on_stage(stage, done[stage.slug].stages[0].outcomes)
+        on_count(len(done))
     whole = joined(course, [done[stage.slug] for stage in stages])
     return replace(whole, seconds=time.monotonic() - begun)
 

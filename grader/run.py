@@ -154,7 +154,14 @@ def graded(course: Course, stages: Sequence[Stage], wanted: Wanted, terminal: Te
 
     if abreast.worthwhile(stages, wanted.options):
         work = load(wanted.submission or course.exercises, course)
-        return abreast.grade(course, wanted.options, work, stages, terminal.stage)
+        return abreast.grade(
+            course,
+            wanted.options,
+            work,
+            stages,
+            terminal.stage,
+            lambda count: terminal.progress(f"{count} of {len(stages)} stages graded"),
+        )
     with _opened(course, wanted) as (session, work):
         return session.grade(work, stages, on_start=terminal.start, on_outcome=terminal.outcome)
 
