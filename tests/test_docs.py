@@ -26,6 +26,7 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 COMMANDS = {
     "cd",
+    "dask",
     "done",
     "echo",
     "for",
