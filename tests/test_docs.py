@@ -39,7 +39,7 @@ COMMANDS = {
     "python3",
     "source",
 }
-COMMANDS |= {"gh", ".venv/bin/pip", "name=$(basename"}
+COMMANDS |= {"gh", "test", ".venv/bin/pip", "name=$(basename"}
 GRADE = re.compile(r"\bgrade ((?:--\S+ )*)([a-z][a-zN0-9]*)(?: ([a-z]\w*))?")
 CHECK = re.compile(r"^def test_(\w+)\(", re.MULTILINE)
 
