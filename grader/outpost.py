@@ -81,9 +81,10 @@ class Bench:
         course = courses.load(self.course.root)
         if course.digest != self.digest:
             raise CourseError(f"`{course.root}` has changed since the worker started: start it again")
-        has_hidden = not options.public_only and (course.root / "tests_hidden").is_dir()
-        if has_hidden and options.seed is None and not course.seed_secret.is_file():
-            raise CourseError(f"`{course.seed_secret}` is missing: copy it there")
+        secret = course.seed_secret
+        needs_it = not options.public_only and options.seed is None and secret.parent.is_dir()
+        if needs_it and not secret.is_file():
+            raise CourseError(f"`{secret}` is missing: copy it there")
         return marking.conditions(course, options)
 
     def grade(self, parcel: Parcel) -> Report:
