@@ -17,10 +17,10 @@ from grader import batch, order, results
 from grader.changes import Change, between, to_csv
 from grader.course import Course
 from grader.faults import Mistake
-from grader.gradebook import Gradebook
+from grader.gradebook import Gradebook, State
 from grader.render.prose import plural
 from grader.report import write
-from grader.results import PAGE, PARTIAL, REPORT, SCORES, SCORES_BEFORE, STUDENTS_PAGE, Shelf
+from grader.results import BROKEN, PAGE, PARTIAL, REPORT, SCORES, SCORES_BEFORE, STUDENTS_PAGE, SUMMARY, Shelf
 
 STAGED = ".regrade"
 BEFORE = "before"
@@ -47,6 +47,7 @@ class Regraded:
     changes: tuple[Change, ...]
     students: int
     reports: int
+    broken: int = 0
 
     @property
     def is_new(self) -> bool:
@@ -55,10 +56,14 @@ class Regraded:
     @property
     def summary(self) -> str:
         """How many reports are new, and whose points change."""
-        if not self.is_new:
+        if not (self.is_new or self.broken):
             return f"nothing to grade again: {plural(self.students, 'student')}, every report still holds"
         touched = len({change.student for change in self.changes})
-        return f"{plural(self.reports, 'new report')}; points change for {touched} of {self.students}"
+        said = f"{plural(self.reports, 'new report')}; points change for {touched} of {self.students}"
+        if not self.broken:
+            return said
+        where = self.folder / STAGED / SUMMARY
+        return f"{said}; {self.broken} broke by the grader's own fault, see `{where}`, and keep their points"
 
     def take(self) -> str:
         """Put the new reports in the old ones' place; stopped half way, the next regrade finishes it."""
@@ -88,10 +93,11 @@ def grade(course: Course, wanted: Wanted) -> Regraded:
     after = results.load(staged)
     names = [row.folder for row in after.rows if row.folder]
     fresh = sum(_is_new(staged / name, wanted.folder / name, REPORT) for name in names)
-    regraded = Regraded(wanted.folder, done.status, between(before, after), len(after.rows), fresh)
+    broken = after.count(State.BROKEN)
+    regraded = Regraded(wanted.folder, done.status, between(before, after), len(after.rows), fresh, broken)
     if wanted.csv:
         _write(wanted.csv, to_csv(regraded.changes))
-    if not regraded.is_new:
+    if not (regraded.is_new or broken):
         shutil.rmtree(staged)
     return regraded
 
@@ -112,6 +118,9 @@ def _is_new(staged: Path, folder: Path, name: str) -> bool:
 
 def _take(staged: Path, folder: Path) -> None:
     """Move a student's new files in, each whole, after the old ones are kept under the old report's time."""
+    folder.mkdir(exist_ok=True)
+    if (staged / BROKEN).is_file():
+        os.replace(staged / BROKEN, folder / BROKEN)
     if not _is_new(staged, folder, REPORT):
         return
     if old := Shelf(folder).kept():
@@ -119,10 +128,10 @@ def _take(staged: Path, folder: Path) -> None:
         for name in PAGES:
             if not (kept / name).is_file():  # else it was kept when this was stopped half way
                 _copy(name, folder, kept / name)
-    folder.mkdir(exist_ok=True)
     for name in PAGES:
         if (staged / name).is_file():
             os.replace(staged / name, folder / name)
+    (folder / BROKEN).unlink(missing_ok=True)  # of an earlier course
 
 
 def _copy(name: str, folder: Path, to: Path) -> None:

@@ -67,7 +67,10 @@ class FakeSession:
     def grade(self, submission: Submission, stages: Sequence[Stage]) -> Report:
         self.graded.append(submission.info.id)
         (stage,) = stages
-        right = submission.files[FILE].decode() in self.course.public_tests(stage).read_text()
+        check_text = self.course.public_tests(stage).read_text()
+        if check_text == "broken":
+            raise KeyError("a fault of ours")
+        right = submission.files[FILE].decode() in check_text
         check = Check("stage1.answer", "The answer", Visibility.PUBLIC)
         outcome = Outcome(check, Verdict.PASS if right else Verdict.FAIL, 0.5)
         result = StageResult("stage1", "Stage 1", FILE, 10.0 * right, 10.0, (outcome,))
@@ -199,6 +202,15 @@ def test_taking_that_is_stopped_is_finished_by_the_next_one(
         assert {path.name: path.read_bytes() for path in kept.iterdir()} == {
             page: before[f"{name}/{page}"] for page in ("report.json", "report.html", "student.html")
         }
+
+
+def test_a_check_that_breaks_takes_no_points_and_is_not_called_fine(course: Course, results: Path) -> None:
+    before = files(results)
+    write_check(course.root, "broken")
+    done = again(course, results, "--yes")
+    assert done.exit_code == 3
+    assert "0 new reports; points change for 0 of 3; 3 broke by the grader's own fault" in done.stdout
+    assert files(results) == before
 
 
 def test_the_changes_are_written_as_csv(course: Course, results: Path, tmp_path: Path) -> None:
