@@ -18,6 +18,7 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
+from grader.course import Course, Stage
 from grader.errors import CourseError
 
 BEGIN = "### BEGIN SOLUTION"
@@ -53,6 +54,17 @@ def stub_text(solution_source: str, stage_slug: str) -> str:
     stub = "".join(lines)
     _parse(stub, f"stub of `{stage_slug}`")
     return stub
+
+
+def of_stage(course: Course, stage: Stage) -> str:
+    """Make a stage's stub afresh.
+
+    Raises CourseError where there is no solution, or it can't be made a stub.
+    """
+    path = course.solutions / stage.file
+    if not path.is_file():
+        raise CourseError(f"`{path}` is not there, and stubs are made from solutions")
+    return stub_text(path.read_bytes().decode(), stage.slug)  # not read_text: that would hide a CRLF
 
 
 def write_stubs(course_root: Path, *, force: bool = False) -> list[Path]:
