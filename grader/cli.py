@@ -282,6 +282,9 @@ cli.add_command(cli_class.similarity)
 cli.add_command(cli_class.export)
 cli.add_command(cli_course.seal)
 cli.add_command(cli_course.ci)
+cli.add_command(cli_course.release)
+cli.add_command(cli_course.update)
+cli.add_command(cli_course.pack)
 
 
 @cli.group()

@@ -9,8 +9,10 @@ from typing import Any
 import click
 
 from grader.options import CONDITIONS, PUBLIC_ONLY, course_of, taking
+from grader.report import EXIT_FAILED, EXIT_PASSED
 
 FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command()
@@ -31,7 +33,7 @@ def seal(ctx: click.Context, out: Path | None, key_file: Path | None) -> None:
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default="results", show_default=True)
+@click.option("--out", type=FOLDER, default="results", show_default=True)
 @click.option("--require", metavar="STAGES", default="", help="Exit 1 unless these pass: stage1,stage2")
 @click.option("--min-points", type=float, help="Exit 1 for fewer.")
 @click.option("--sealed", type=FILE, help="Sealed hidden checks.  [default: hidden.sealed, if there]")
@@ -44,3 +46,45 @@ def ci(ctx: click.Context, /, require: str, **options: Any) -> None:
     stages = tuple(filter(None, (slug.strip() for slug in require.split(","))))
     wanted = pushes.Wanted(require=stages, **options)
     ctx.exit(pushes.grade(course_of(ctx), wanted, os.environ, lambda line: click.echo(line)))
+
+
+@click.command()
+@click.option("--out", type=FOLDER, required=True, help="The student's repository: new, or one to renew.")
+@click.option("--seal/--no-seal", help="With the hidden checks, encrypted.  [default: without]")
+@click.option("--smoke/--no-smoke", default=True, help="Grade stubs and solutions there.  [default: yes]")
+@click.pass_context
+def release(ctx: click.Context, /, **options: Any) -> None:
+    """Make the student's repository, and look it through for secrets."""
+    from grader import release as releases
+
+    wanted = releases.Wanted(**options)
+    ctx.exit(releases.release(course_of(ctx), wanted, lambda line: click.echo(line)))
+
+
+@click.command()
+@click.option("--from", "source", type=click.Path(path_type=Path, exists=True), required=True, metavar="PATH")
+@click.pass_context
+def update(ctx: click.Context, source: Path) -> None:
+    """Take over a newer release, a folder or zip; your work is merged."""
+    from grader import update as updates
+
+    said, is_whole = updates.update(course_of(ctx).root, source)
+    for line in said:
+        click.echo(line)
+    ctx.exit(EXIT_PASSED if is_whole else EXIT_FAILED)
+
+
+@click.command()
+@click.option("--out", type=FILE, help="The zip.  [default: handin.zip in the course's folder]")
+@click.option("--force", is_flag=True, help="Pack it though something is missing or is not Python.")
+@click.pass_context
+def pack(ctx: click.Context, out: Path | None, force: bool) -> None:
+    """Put your stage files and results into a zip to hand in."""
+    from grader import pack as packs
+
+    packed = packs.pack(course_of(ctx))
+    for line in (*packed.reasons, *packed.remarks):
+        click.echo(line, err=True)
+    path = out or course_of(ctx).root / packs.FILE
+    packs.write(packed, path, force=force)
+    click.echo(f"wrote {path}: {len(packed.about.files)} files, submission {packed.about.digest[:12]}")
