@@ -87,6 +87,11 @@ class Grading:
             reasons = [line[1:].strip() for line in lines if line.startswith("E ")]
             self.collect_errors.append(f"`{report.nodeid}`: {(reasons or lines or ['no reason given'])[-1]}")
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_ignore_collect(self) -> bool:
+        """Pass over whatever lies beside the files that pytest was told, of which it does not ask."""
+        return True
+
     @pytest.hookimpl(trylast=True)  # after the public ones
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> Unsealed | None:
         """Collect a stage's hidden checks with its public ones, where those are nowhere on disk."""

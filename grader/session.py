@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 UNUSED_PLUGINS = (
     *("cacheprovider", "terminal", "faulthandler", "logging", "warnings", "unraisableexception"),
-    *("threadexception", "junitxml", "doctest"),
+    *("threadexception", "junitxml", "doctest", "legacypath", "pastebin", "setuponly", "setupplan"),
+    *("stepwise", "unittest"),
 )
 LEVELS = ("auto", "confined", "process", "none")
 
