@@ -33,6 +33,7 @@ PROJECT = ("pyproject.toml", "LICENSE")  # the course's own, else those of the g
 TEMPLATES = {
     "Makefile": "Makefile",
     "gitignore": ".gitignore",
+    "gitattributes": ".gitattributes",
     "grade.yml": ".github/workflows/grade.yml",
     "gitlab-ci.yml": ".gitlab-ci.yml",
 }

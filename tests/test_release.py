@@ -78,7 +78,7 @@ def test_it_holds_what_a_student_needs_and_no_more(course: Course, tmp_path: Pat
     } <= there  # fmt: skip
     assert {name.partition("/")[0] for name in there} == {
         "exercises", "tests_public", "grader", "pyproject.toml", "LICENSE", "README.md", "Makefile",
-        ".gitignore", ".gitlab-ci.yml", ".github", ".grade",
+        ".gitignore", ".gitattributes", ".gitlab-ci.yml", ".github", ".grade",
     }  # fmt: skip
     assert (out / "exercises" / "stage1_one.py").read_text().count("NotImplementedError") == 1
     assert os.listdir(out.parent) == ["student"], "nothing else is left there"
@@ -213,12 +213,15 @@ def test_a_copy_that_grades_wrongly_is_not_put_in_place(
     assert not (tmp_path / "student").exists()
 
 
-def test_a_copy_that_cannot_grade_at_all_is_our_mistake(course: Course, tmp_path: Path) -> None:
-    test = course.public_tests(course.stages[0])
-    test.write_text(test.read_text() + "\nimport nothing_of_this_name\n")
+def test_a_copy_that_cannot_grade_at_all_is_said_and_not_put_in_place(
+    course: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\necho 'grade: no torch here' >&2\nexit 3\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     done = grade(course, "release", "--out", tmp_path / "student")
     assert done.exit_code == 2, done.output
-    assert "in the student's copy: exit status 2" in done.output
+    assert "in the student's copy: exit status 3: grade: no torch here" in done.output
     assert not (tmp_path / "student").exists()
 
 

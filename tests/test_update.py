@@ -212,6 +212,22 @@ def test_an_update_cut_short_is_finished_by_the_next(
     assert given.load(student).version == "2"  # type: ignore[union-attr]
 
 
+def test_work_that_is_no_text_stays_and_the_new_stub_lies_beside(
+    student: Path, newer: Callable[[str], Path]
+) -> None:
+    (student / STAGE).write_bytes(b"\0\1\2")
+    assert updated(student, newer(NEWER)).exit_code == 1
+    assert (student / STAGE).read_bytes() == b"\0\1\2"
+    assert (student / f"{STAGE}.conflict").read_text() == NEWER
+
+
+@pytest.mark.parametrize("content", [b"no zip", b"PK\3\4 and no more", b""], ids=["text", "cut", "empty"])
+def test_a_file_that_is_no_zip_is_refused(student: Path, content: bytes) -> None:
+    (student / "r.zip").write_bytes(content)
+    done = updated(student, student / "r.zip")
+    assert done.exit_code == 2, done.output
+
+
 @pytest.mark.parametrize("top", ["", "tiny-main"], ids=["bare", "as from GitHub"])
 def test_a_zip_of_a_release_will_do(student: Path, newer: Callable[[str], Path], top: str) -> None:
     source = newer(NEWER)
