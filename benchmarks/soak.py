@@ -2,8 +2,9 @@
 
     python benchmarks/soak.py --count 500
 
-Nothing may be left: no process, no descriptor, no temporary file. Memory may grow by 5 % after the first
-fifty. Every verdict must be what the same submission gets in a session of its own.
+Nothing may be left: no process, no descriptor, no temporary file. Memory of the trusted side may grow by 5 %
+and by 50 MB after the first fifty. Every verdict must be what the same submission gets in a session of its
+own.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from grader.session import Options, Session
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMITS = Limits(check_s=2.0, import_s=5.0, memory_mib=256)
-GROWTH = 1.05
+GROWTH, GROWTH_MB = 1.05, 50
 STAGES = ("stage4", "stage3")  # the quickest to grade
 HARMLESS_TWICE = {"deep_folder"}  # the slowest to clean up: one of it is enough
 SEED = "7"
@@ -66,6 +67,10 @@ class Soak:
     def growth(self) -> float:
         """Memory in the end, as a multiple of what it was after the warm-up."""
         return self.after.rss / self.before.rss if self.before and self.after else 1.0
+
+    @property
+    def growth_mb(self) -> float:
+        return (self.after.rss - self.before.rss) / 1e6 if self.before and self.after else 0.0
 
 
 def mix(course: Course, count: int, *, seed: int = 0) -> Iterator[Sample]:
@@ -133,8 +138,8 @@ def leaks(found: Soak) -> Iterator[str]:
             yield f"{name}: {getattr(before, name)} after the warm-up, {getattr(after, name)} in the end"
     if after.files:
         yield f"{after.files} temporary files are left"
-    if found.growth > GROWTH:
-        yield f"memory grew to {found.growth:.3f} of what it was after the warm-up"
+    if found.growth > GROWTH or found.growth_mb > GROWTH_MB:
+        yield f"memory grew by {found.growth_mb:.1f} MB, to {found.growth:.3f} of what it was at the warm-up"
 
 
 @click.command()
@@ -146,7 +151,8 @@ def main(count: int, warm_up: int, alone: bool) -> None:
     found = soak(courses.load(ROOT), count, warm_up, alone=alone)
     for problem in found.problems:
         click.echo(problem)
-    click.echo(f"{found.count} submissions, memory × {found.growth:.3f}, {len(found.problems)} problems")
+    grown = f"memory × {found.growth:.3f}, {found.growth_mb:+.1f} MB"
+    click.echo(f"{found.count} submissions, {grown}, {len(found.problems)} problems")
     click.echo(f"after the warm-up: {found.before}\nin the end: {found.after}")
     sys.exit(1 if found.problems else 0)
 

@@ -60,7 +60,10 @@ SIDE_BY_SIDE: list[int] = []  # of the passes so far
 @pytest.fixture
 def course(tmp_path: Path) -> Course:
     """Two stages, of which the second has a check by the clock."""
-    root = tmp_path / "course"
+    return lay_course(tmp_path / "course")
+
+
+def lay_course(root: Path) -> Course:
     for folder in ("exercises", "tests_public", "tests_hidden", "hardware_profiles"):
         (root / folder).mkdir(parents=True)
     manifest = MANIFEST + STAGE.format(n=1) + STAGE.format(n=2)
