@@ -62,7 +62,7 @@ def cluster(course: Course, workers: int) -> Iterator[str]:
         yield address
     finally:
         for process in processes:
-            process.terminate()
+            process.kill()  # in peace a worker waits long for its scheduler
             process.wait()
 
 
