@@ -22,6 +22,7 @@ from grader import stubs
 from grader.contents import Piece
 from grader.course import Course
 from grader.errors import CourseError
+from grader.seal import KEY_FILE
 
 FEWEST_WORDS = 4
 QUOTED = Path("tests") / "quoted.toml"
@@ -115,7 +116,9 @@ def _names(hidden: Iterable[Path], used: set[str], course: Course) -> dict[str, 
             for name in _bound(node):
                 for each in (name, name.removeprefix("test_")):
                     if each not in used and SEVERAL_WORDS.fullmatch(each):
-                        names.setdefault(each, f"{path.relative_to(course.root)}:{_line_of(node)}")
+                        names.setdefault(
+                            each, f"{path.relative_to(course.root)}:{getattr(node, 'lineno', 0)}"
+                        )
     return names
 
 
@@ -128,14 +131,8 @@ def _bound(node: ast.AST) -> tuple[str, ...]:
     return ()
 
 
-def _line_of(node: ast.AST) -> int:
-    return int(getattr(node, "lineno", 0))
-
-
 def _texts(course: Course) -> dict[str, str]:
     """The seed's secret and the seal's key, where they have been made."""
-    from grader.seal import KEY_FILE
-
     hidden = course.root / "tests_hidden"
     found = ((path, _text(path).strip()) for path in (course.seed_secret, hidden / KEY_FILE))
     return {text: path.name for path, text in found if text}
