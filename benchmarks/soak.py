@@ -24,6 +24,7 @@ import psutil
 from grader import course as courses
 from grader import samples, submission
 from grader.course import Course, Limits, Stage
+from grader.outcome import Part
 from grader.report import Report
 from grader.samples import Sample
 from grader.session import Options, Session
@@ -90,7 +91,7 @@ def mix(course: Course, count: int, *, seed: int = 0) -> Iterator[Sample]:
 
 def grade(session: Session, sample: Sample) -> Report:
     stage = session.course.stage(sample.stage)
-    return session.grade(submission.of_files(sample.name, sample.handed_in), [limited(stage)], clocked=False)
+    return session.grade(submission.of_files(sample.name, sample.handed_in), [limited(stage)], Part.UNTIMED)
 
 
 def limited(stage: Stage) -> Stage:

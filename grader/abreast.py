@@ -1,6 +1,6 @@
 """The stages of one submission, two abreast: their reports come one by one and make one.
 
-Stages with checks by the clock come last and alone, as in a batch.
+Checks by the clock come last and alone, as in a batch.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from grader.course import Course, Stage
-from grader.outcome import Outcome
+from grader.outcome import Outcome, Part, Visibility
 from grader.report import Report, StageResult
+from grader.scoring import earned_points
 
 if TYPE_CHECKING:
     from grader.session import Options, Session
@@ -33,11 +34,11 @@ def grade(
     submission: Submission,
     stages: Sequence[Stage],
     on_stage: Callable[[Stage, Sequence[Outcome]], None],
-    on_count: Callable[[int], None] = lambda count: None,
+    on_count: Callable[[int, int], None] = lambda count, total: None,
 ) -> Report:
     """Grade stages as `Session.grade` does; `on_stage` hears of each when it is over, in their order.
 
-    `on_count` hears how many are over, in whatever order.
+    `on_count` hears how many parts of how many are done.
 
     Raises what `pool.run` and `Session.grade` raise.
     """
@@ -45,28 +46,33 @@ def grade(
 
     begun = time.monotonic()
     clocked = [s for s in stages if course.by_the_clock(s, public_only=options.public_only)]
-    rest = [stage for stage in stages if stage not in clocked]
-    items, alone = ([(submission, stage.slug) for stage in some] for some in (rest[-1:] + rest[:-1], clocked))
-    done: dict[str, Report] = {}
-    waiting = list(stages)
-    for (_, slug), report in pool.run(course, options, _graded, items, alone=alone, jobs=LANES):
-        done[slug] = report
-        while waiting and waiting[0].slug in done:
+    items, alone = (
+        [(submission, stage.slug, part) for stage in some]
+        for some, part in (([*stages[-1:], *stages[:-1]], Part.UNTIMED), (clocked, Part.TIMED))
+    )
+    done: dict[str, list[Report]] = {stage.slug: [] for stage in stages}
+    waiting, count = list(stages), 0
+    for (_, slug, _), report in pool.run(course, options, _graded, items, alone=alone, jobs=LANES):
+        done[slug].append(report)
+        while waiting and len(done[waiting[0].slug]) == 1 + (waiting[0] in clocked):
             stage = waiting.pop(0)
-            on_stage(stage, done[stage.slug].stages[0].outcomes)
-        on_count(len(done))
-    whole = joined(course, [done[stage.slug] for stage in stages])
+            on_stage(stage, joined(course, done[stage.slug]).stages[0].outcomes)
+        on_count(count := count + 1, len(items) + len(alone))
+    whole = joined(course, [report for stage in stages for report in done[stage.slug]])
     return replace(whole, seconds=time.monotonic() - begun)
 
 
-def _graded(session: Session, item: tuple[Submission, str]) -> Report:
-    submission, slug = item
-    return session.grade(submission, [session.course.stage(slug)])
+def _graded(session: Session, item: tuple[Submission, str, Part]) -> Report:
+    submission, slug, part = item
+    return session.grade(submission, [session.course.stage(slug)], part)
 
 
 def joined(course: Course, parts: Sequence[Report]) -> Report:
-    """Make one report of several on different stages of one submission; the machine is the last one's."""
-    by_slug = {stage.slug: stage for part in parts for stage in part.stages}
+    """Make one report of several on parts of one submission's checks; the machine is the last one's."""
+    by_slug: dict[str, StageResult] = {}
+    for result in (stage for part in parts for stage in part.stages):
+        before = by_slug.get(result.slug)
+        by_slug[result.slug] = _scored(course, before, result) if before else result
     ordered = tuple(by_slug[stage.slug] for stage in course.stages if stage.slug in by_slug)
     about = {note for part in parts for note in _about_stages(course, part.stages)}
     notes = [
@@ -80,6 +86,17 @@ def joined(course: Course, parts: Sequence[Report]) -> Report:
         seconds=sum(part.seconds for part in parts),
         notes=(*notes, *_about_stages(course, ordered)),
     )
+
+
+def _scored(course: Course, first: StageResult, second: StageResult) -> StageResult:
+    """One result of two on different checks of a stage, public ones first as ever."""
+    if not (first.outcomes and second.outcomes):
+        return first if first.outcomes else second
+    outcomes = (*first.outcomes, *second.outcomes)
+    ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.check.visibility is Visibility.HIDDEN))
+    stage = course.stage(first.slug)
+    earned = earned_points(stage, ordered, hidden=first.possible == stage.points)
+    return replace(first, outcomes=ordered, earned=earned, scored=first.scored and second.scored)
 
 
 def _about_stages(course: Course, stages: Sequence[StageResult]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Grade a class: every submission by the one path, side by side, and go on where an earlier run stopped.
 
-Stages with checks by the clock are graded last and one at a time, so that no neighbour disturbs them; with
-a single job everything is graded at once.
+Checks by the clock come last and one at a time, so that no neighbour disturbs them; with a single job
+everything is graded at once.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from grader.gradebook import Gradebook, Row, State
 from grader.intake import Intake
 from grader.marking import Done, Job
 from grader.order import Wanted
+from grader.outcome import Part
 from grader.pace import Pace
 from grader.render.prose import one_line, plural, points
 from grader.report import EXIT_BROKEN, EXIT_FAILED, EXIT_PASSED, EXIT_USAGE, Report
@@ -62,18 +63,12 @@ class _Going:
         waiting = [job for job in jobs if job.shelf not in self.done]
         side_by_side = self.workers.size if self.workers else self.wanted.jobs or os.cpu_count() or 1
         count = min(len(waiting), side_by_side)
-        clocked = tuple(
-            stage.slug
-            for stage in self.course.stages
-            if self.course.by_the_clock(stage, public_only=self.wanted.public_only)
-        )
-        if count < 2 or not 0 < len(clocked) < len(self.course.stages):
+        if count < 2 or not self.course.timed:
             self._pass("graded", waiting, count)
             return
-        rest = tuple(stage.slug for stage in self.course.stages if stage.slug not in clocked)
-        parts = [replace(job, slugs=rest) for job in waiting]
+        parts = [replace(job, part=Part.UNTIMED) for job in waiting]
         self._pass("graded but for timing", [p for p in parts if not self._current(p, PARTIAL)], count)
-        left = [replace(job, slugs=clocked, is_last=True) for job in waiting if job.shelf not in self.done]
+        left = [replace(job, part=Part.TIMED) for job in waiting if job.shelf not in self.done]
         self._pass("timed, one at a time", left, 1)
 
     def _current(self, job: Job, name: str) -> Report | None:
@@ -141,10 +136,8 @@ def _run(course: Course, wanted: Wanted, conditions: Conditions, workers: Cluste
 
 def _jobs(course: Course, wanted: Wanted, found: Intake) -> list[Job]:
     names = results.folders(entry.key for entry in found.entries)
-    slugs = tuple(stage.slug for stage in course.stages)
     return [
-        Job(entry, Shelf(wanted.out / names[entry.key]), results.label(entry.key), slugs)
-        for entry in found.entries
+        Job(entry, Shelf(wanted.out / names[entry.key]), results.label(entry.key)) for entry in found.entries
     ]
 
 

@@ -25,6 +25,7 @@ from grader.course import Course, Stage
 from grader.errors import CourseError, SandboxError
 from grader.faults import Mistake
 from grader.marking import Grader
+from grader.outcome import Part
 from grader.outpost import SAME, About, Answer, Parcel, different, opened, told
 from grader.report import Report
 from grader.results import Conditions
@@ -139,7 +140,7 @@ class Cluster:
         return opened(packed, Answer)
 
     def _result(self, parcel: Parcel) -> Any:
-        key = "-".join(("kvgrade", self._run, parcel.digest, *parcel.slugs))
+        key = "-".join(("kvgrade", self._run, parcel.digest, *parcel.slugs, parcel.part))
         task = self.client.submit(_serve, msgspec.msgpack.encode(parcel), key=key, pure=False)
         self._asked.add(task)
         try:
@@ -160,7 +161,7 @@ class _Remote:
     alone: bool
     is_lost: bool = False
 
-    def grade(self, work: Submission, stages: Sequence[Stage], /) -> Report:
+    def grade(self, work: Submission, stages: Sequence[Stage], part: Part, /) -> Report:
         """Have it graded.
 
         Raises CourseError for the course's fault, SandboxError where there is no report.
@@ -169,7 +170,7 @@ class _Remote:
 
         slugs = tuple(stage.slug for stage in stages)
         parcel = Parcel(
-            work.info.digest, work.files, slugs, self.options, self.cluster.conditions, self.alone
+            work.info.digest, work.files, slugs, part, self.options, self.cluster.conditions, self.alone
         )
         try:
             answer = self.cluster.grade(parcel)

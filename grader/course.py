@@ -119,6 +119,11 @@ class Course:
     def hidden_tests(self, stage: Stage) -> Path:
         return self.root / "tests_hidden" / f"test_{stage.name}.py"
 
+    @property
+    def timed(self) -> tuple[Stage, ...]:
+        """The stages that have checks by the clock."""
+        return tuple(stage for stage in self.stages if self.by_the_clock(stage))
+
     def unsealed(self, path: Path) -> bytes | None:
         """What was sealed of this path; None for what is on disk, if anywhere."""
         return self.sealed.get(f"{path.parent.name}/{path.name}") if self.sealed else None

@@ -13,6 +13,7 @@ from grader.course import Course, Stage
 from grader.errors import CourseError, SandboxError, SubmissionError
 from grader.gradebook import Row, State, row_of
 from grader.intake import Entry
+from grader.outcome import Part
 from grader.report import EXIT_BROKEN, Report, SubmissionInfo
 from grader.results import PARTIAL, REPORT, Conditions, Shelf
 from grader.session import Options
@@ -27,21 +28,20 @@ class Grader(Protocol):
     @property
     def course(self) -> Course: ...
 
-    def grade(self, submission: Submission, stages: Sequence[Stage], /) -> Report: ...
+    def grade(self, submission: Submission, stages: Sequence[Stage], part: Part, /) -> Report: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One submission to grade: which, where its reports go, under which name, and which of the stages.
+    """One submission to grade: which, where its reports go, under which name, and which of the checks.
 
-    Where those are not all, `is_last` tells the part that makes the report whole.
+    Those by the clock, where they are apart, come last and make the report whole.
     """
 
     entry: Entry
     shelf: Shelf
     name: str
-    slugs: tuple[str, ...]
-    is_last: bool = False
+    part: Part = Part.ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,11 @@ def _earlier(job: Job, why: str) -> Row | None:
 
 
 def _grade(one: Grader, job: Job) -> Done:
-    course, stages = one.course, [one.course.stage(slug) for slug in job.slugs]
+    course = one.course
     begun = time.perf_counter()
     work = _work(job, course)
     read = time.perf_counter()
-    report = one.grade(work, stages)
+    report = one.grade(work, course.timed if job.part is Part.TIMED else course.stages, job.part)
     graded = time.perf_counter()
     checks_s = sum(outcome.seconds for stage in report.stages for outcome in stage.outcomes)
     done = _kept(job, course, report)
@@ -118,10 +118,10 @@ def _grade(one: Grader, job: Job) -> Done:
 
 def _kept(job: Job, course: Course, report: Report) -> Done:
     """Write the report, or the part that it is; the last part makes it whole."""
-    if len(job.slugs) == len(course.stages):
+    if job.part is Part.ALL:
         job.shelf.keep(report)
         return told(job, report)
-    if not job.is_last:
+    if job.part is Part.UNTIMED:
         job.shelf.keep_part(report)
         return Done()
     before = job.shelf.kept(PARTIAL)

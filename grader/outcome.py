@@ -34,6 +34,14 @@ class Visibility(StrEnum):
     HIDDEN = "hidden"
 
 
+class Part(StrEnum):
+    """Which of the checks to run: all of them, those that are not by the clock, or those that are."""
+
+    ALL = "all"
+    UNTIMED = "untimed"
+    TIMED = "timed"
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One graded test: `id` is `stage1.name_of_the_test`, `title` its docstring's first line."""

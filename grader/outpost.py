@@ -22,6 +22,7 @@ from grader import course as courses
 from grader import marking, submission
 from grader import report as reports
 from grader.errors import CourseError, GraderError, SandboxError
+from grader.outcome import Part
 from grader.report import Report, SubmissionInfo
 from grader.results import Conditions
 from grader.session import Options, Session
@@ -46,6 +47,7 @@ class Parcel(msgspec.Struct, frozen=True):
     digest: str
     files: dict[str, bytes]
     slugs: tuple[str, ...]
+    part: Part
     options: Options
     expected: Conditions
     alone: bool
@@ -93,7 +95,7 @@ class Bench:
         session = self._warm(parcel.options)
         work = Submission(SubmissionInfo(parcel.digest[:MARK], parcel.digest), parcel.files)
         with _alone() if parcel.alone else nullcontext():
-            return session.grade(work, [self.course.stage(slug) for slug in parcel.slugs])
+            return session.grade(work, [self.course.stage(slug) for slug in parcel.slugs], parcel.part)
 
     def _warm(self, options: Options) -> Session:
         if self._session is None or self._session.options != options:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from grader.outcome import Check, Outcome, Verdict, Visibility
+from grader.outcome import Check, Outcome, Part, Verdict, Visibility
 from grader.timing import Inconclusive
 
 if TYPE_CHECKING:
@@ -59,15 +59,16 @@ class Grading:
         finish: Callable[[], str],
         seed: Callable[[str], int],
         profile: HardwareProfile,
-        clocked: bool,
+        part: Part,
         on_planned: Callable[[dict[str, list[Check]]], None],
         on_outcome: Callable[[Stage, Outcome], None],
     ) -> None:
         self.course, self.stages, self.student, self.finish, self.seed = course, stages, student, finish, seed
-        self.profile, self.clocked = profile, clocked
+        self.profile, self.part = profile, part
         self.on_planned, self.on_outcome = on_planned, on_outcome
         self.checks: dict[str, tuple[Stage, Check]] = {}
         self.collect_errors: list[str] = []
+        self.found: set[str] = set()
         self.interrupted = False
         self.failure: BaseException | None = None
         self._begun = 0.0
@@ -103,8 +104,9 @@ class Grading:
         return Unsealed.from_parent(parent, path=file_path, nodeid=name, source=self.course.unsealed(hidden))
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        if not self.clocked:
-            items[:] = [item for item in items if not _by_the_clock(item)]
+        self.found = {self.stages[item.path].slug for item in items}
+        if self.part is not Part.ALL:
+            items[:] = [item for item in items if _by_the_clock(item) is (self.part is Part.TIMED)]
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         planned: dict[str, list[Check]] = {stage.slug: [] for stage in self.stages.values()}

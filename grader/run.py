@@ -160,7 +160,7 @@ def graded(course: Course, stages: Sequence[Stage], wanted: Wanted, terminal: Te
             work,
             stages,
             terminal.stage,
-            lambda count: terminal.progress(f"{count} of {len(stages)} stages graded"),
+            lambda count, total: terminal.progress(f"{count} of {total} parts graded"),
         )
     with _opened(course, wanted) as (session, work):
         return session.grade(work, stages, on_start=terminal.start, on_outcome=terminal.outcome)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from grader import course_page, groundwork, pool, samples, stubs, submission
 from grader.course import Course, Stage
-from grader.outcome import Verdict
+from grader.outcome import Part, Verdict
 from grader.report import Report
 from grader.samples import Sample
 from grader.session import Options, Session
@@ -49,8 +49,8 @@ def grade_sample(session: Session, sample: Sample) -> Report:
     stage = course.stage(sample.stage)
     files = {name: (course.solutions / name).read_bytes() for name in groundwork.beside(course, stage)}
     files |= sample.handed_in
-    clocked = len(sample.files) > 1
-    return session.grade(submission.of_files(sample.name, files), [stage], clocked=clocked)
+    part = Part.ALL if len(sample.files) > 1 else Part.UNTIMED
+    return session.grade(submission.of_files(sample.name, files), [stage], part)
 
 
 def failed_checks(report: Report) -> set[str]:

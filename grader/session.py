@@ -22,7 +22,7 @@ from grader import __version__, hardware
 from grader.computer import machine_info
 from grader.course import Course, Stage
 from grader.errors import CourseError, SandboxError
-from grader.outcome import Check, Outcome, Verdict
+from grader.outcome import Check, Outcome, Part, Verdict
 from grader.report import Report, StageResult
 from grader.sandbox.launch import launch
 from grader.scoring import earned_points, possible_points
@@ -60,7 +60,7 @@ class _Run:
     stages: Sequence[Stage]
     on_start: Callable[[Stage, int], None]
     on_outcome: Callable[[Stage, Outcome], None]
-    clocked: bool = True
+    part: Part = Part.ALL
     planned: dict[str, list[Check]] = field(default_factory=dict)
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
 
@@ -112,19 +112,19 @@ class Session:
         self,
         submission: Submission,
         stages: Sequence[Stage],
+        part: Part = Part.ALL,
         *,
         on_start: Callable[[Stage, int], None] = lambda stage, count: None,
         on_outcome: Callable[[Stage, Outcome], None] = lambda stage, outcome: None,
-        clocked: bool = True,
     ) -> Report:
-        """Run the stages' checks against a submission; those by the clock only if it is `clocked`.
+        """Run the stages' checks against a submission, or a part of them.
 
         Raises SandboxError where the untrusted side fails, CourseError where a stage has no checks;
         KeyboardInterrupt passes.
         """
         begun, started = time.monotonic(), datetime.datetime.now(datetime.UTC)
         machine = machine_info()
-        run = _Run(submission, stages, on_start, on_outcome, clocked)
+        run = _Run(submission, stages, on_start, on_outcome, part)
         try:
             self._run_pytest(run)
         finally:
@@ -150,7 +150,7 @@ class Session:
 
     def first_failure(self, submission: Submission, stage: Stage) -> Outcome | None:
         """Run a stage's checks, but for those by the clock, up to the first that does not pass; return it."""
-        run = _Run(submission, [stage], lambda stage, count: None, lambda stage, outcome: None, clocked=False)
+        run = _Run(submission, [stage], lambda stage, count: None, lambda stage, outcome: None, Part.UNTIMED)
         try:
             self._run_pytest(run, "--exitfirst")
         finally:
@@ -180,7 +180,7 @@ class Session:
             finish=self._finish_check,
             seed=partial(seed_number, self.secret, self._seeded_by(run.submission)),
             profile=self.profile,
-            clocked=run.clocked,
+            part=run.part,
             on_planned=partial(_plan, run),
             on_outcome=partial(_note, run),
         )
@@ -197,9 +197,10 @@ class Session:
         if grading.collect_errors:
             raise CourseError(f"the checks can't be collected: {_quotable(grading.collect_errors[0])}")
         for stage in run.stages:
-            if not run.planned.get(stage.slug):
+            if stage.slug not in grading.found:
                 raise CourseError(f"stage `{stage.slug}` has no checks")
-        if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        endings = pytest.ExitCode
+        if status not in (endings.OK, endings.TESTS_FAILED, endings.NO_TESTS_COLLECTED):
             raise SandboxError(f"pytest stopped with status {int(status)}")
 
     def _seeded_by(self, submission: Submission) -> str:

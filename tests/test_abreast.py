@@ -33,16 +33,21 @@ def test_the_report_is_that_of_one_after_the_other(course: Course, tmp_path: Pat
     wrong.write_text(wrong.read_text() + "\ndel generate_cache\n")
     work, stages = submission.load(tmp_path, course), course.stages[1:4]
     heard: list[str] = []
-    counted: list[int] = []
+    counted: list[tuple[int, int]] = []
 
     report = abreast.grade(
-        course, OPTIONS, work, stages, lambda stage, outcomes: heard.append(stage.slug), counted.append
+        course,
+        OPTIONS,
+        work,
+        stages,
+        lambda stage, outcomes: heard.append(stage.slug),
+        lambda *at: counted.append(at),
     )
     with Session(course, OPTIONS) as session:
         alone = session.grade(work, stages)
 
     assert heard == [stage.slug for stage in stages]
-    assert counted == [1, 2, 3]
+    assert counted == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert verdicts(report) == verdicts(alone)
     assert report.notes == alone.notes
     assert (report.earned, report.possible, report.layers) == (alone.earned, alone.possible, alone.layers)

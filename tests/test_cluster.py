@@ -24,6 +24,7 @@ from grader.cli import cli
 from grader.course import Course
 from grader.errors import CourseError, SandboxError
 from grader.faults import Mistake
+from grader.outcome import Part
 from grader.outpost import About, Answer, Parcel
 from grader.report import Machine, Report, from_json
 from grader.results import Conditions
@@ -240,7 +241,7 @@ def killed() -> BaseException:
 def ended(grader: marking.Grader, name: str) -> str:
     """How the grading of one submission ended that has no report."""
     with pytest.raises(SandboxError) as error:
-        grader.grade(WORK, grader.course.stages[:1])
+        grader.grade(WORK, grader.course.stages[:1], Part.ALL)
     return str(error.value)
 
 
@@ -315,7 +316,7 @@ def test_the_workers_profile_counts_and_not_this_machines() -> None:
 def test_a_damaged_submission_is_not_graded(course: Course, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADE_COURSE", str(course.root))
     bench = outpost.Bench()
-    parcel = Parcel("0" * 64, WORK.files, ("stage1",), Options(seed="s"), CONDITIONS, False)
+    parcel = Parcel("0" * 64, WORK.files, ("stage1",), Part.ALL, Options(seed="s"), CONDITIONS, False)
     with pytest.raises(SandboxError, match="damaged on its way"):
         bench.grade(parcel)
 

@@ -29,7 +29,7 @@ from grader import report as reports
 from grader import samples, submission
 from grader.course import Limits, Stage
 from grader.errors import SandboxError
-from grader.outcome import Outcome, Verdict
+from grader.outcome import Outcome, Part, Verdict
 from grader.render import html, junit, text
 from grader.report import Report
 from grader.samples import Hostile, Sample
@@ -159,7 +159,8 @@ def grade_attack(session: Session, sample: Sample, grounds: Grounds) -> Report:
     stage = COURSE.stage(sample.stage) if brings_its_own else limited(sample.stage)
     for slug in stage.runs if brings_its_own else ():
         files.setdefault(COURSE.stage(slug).file, (COURSE.solutions / COURSE.stage(slug).file).read_bytes())
-    return session.grade(submission.of_files(sample.name, files), [stage], clocked=brings_its_own)
+    part = Part.ALL if brings_its_own else Part.UNTIMED
+    return session.grade(submission.of_files(sample.name, files), [stage], part)
 
 
 def expected(hostile: Hostile, report: Report, *, namespaces: bool) -> dict[str, Verdict]:

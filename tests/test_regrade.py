@@ -19,7 +19,7 @@ from grader.course import Course, Stage
 from grader.gradebook import Gradebook, Row, State
 from grader.hardware import FALLBACK
 from grader.marking import Done, Job
-from grader.outcome import Check, Outcome, Verdict, Visibility
+from grader.outcome import Check, Outcome, Part, Verdict, Visibility
 from grader.render import changed
 from grader.report import Machine, Report, StageResult, from_json
 from grader.session import Options
@@ -64,7 +64,7 @@ class FakeSession:
     def __init__(self, course: Course, options: Options) -> None:
         self.course, self.options = course, options
 
-    def grade(self, submission: Submission, stages: Sequence[Stage]) -> Report:
+    def grade(self, submission: Submission, stages: Sequence[Stage], part: Part) -> Report:
         self.graded.append(submission.info.id)
         (stage,) = stages
         check_text = self.course.public_tests(stage).read_text()
