@@ -285,6 +285,7 @@ cli.add_command(cli_course.ci)
 cli.add_command(cli_course.release)
 cli.add_command(cli_course.update)
 cli.add_command(cli_course.pack)
+cli.add_command(cli_course.notebook)
 
 
 @cli.group()

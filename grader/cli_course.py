@@ -88,3 +88,24 @@ def pack(ctx: click.Context, out: Path | None, force: bool) -> None:
     path = out or course_of(ctx).root / packs.FILE
     packs.write(packed, path, force=force)
     click.echo(f"wrote {path}: {len(packed.about.files)} files, submission {packed.about.digest[:12]}")
+
+
+@click.group()
+def notebook() -> None:
+    """The course as notebooks, for nbgrader."""
+
+
+@notebook.command()
+@click.argument("path", metavar="NOTEBOOK", type=click.Path(path_type=Path, exists=True))
+@click.option("--out", type=FOLDER, default=".", help="Write the stage files here.  [default: here]")
+@click.option("--force", is_flag=True, help="Overwrite stage files that differ.")
+@click.pass_context
+def extract(ctx: click.Context, path: Path, out: Path, force: bool) -> None:
+    """Take the stage files out of a notebook, as grading does."""
+    from grader import submission
+
+    work = submission.load(path, course_of(ctx))
+    for note in work.info.notes:
+        click.echo(note, err=True)
+    for written in submission.write(work, out, force=force):
+        click.echo(f"wrote {written}")

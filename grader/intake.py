@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grader import archive, gradescope, lateness, platforms, submission
+from grader import archive, gradescope, lateness, notebook, platforms, submission
 from grader.course import Course
 from grader.errors import SubmissionError
 from grader.gradebook import visible
@@ -24,7 +24,7 @@ from grader.submission import ARCHIVES, EXERCISES, Submission
 
 NBGRADER = "submitted"
 NBGRADERS_TIME = "timestamp.txt"
-CODE = (*ARCHIVES, ".py")
+CODE = (*ARCHIVES, ".py", notebook.SUFFIX)
 ASIDE = (
     ".csv",
     ".txt",
@@ -100,7 +100,7 @@ def find(path: Path, course: Course, roster: Roster, *, on_duplicate: str, out: 
     """
     if not path.is_dir():
         raise SubmissionError(f"`{path}` is not a folder; unpack the download first, one entry a student")
-    stage_files = [stage.file for stage in course.stages]
+    stage_files = [name for stage in course.stages for name in (stage.file, stage.slug + notebook.SUFFIX)]
     pieces, aside = [], []
     for piece in _pieces(path, stage_files, out):
         if piece.named.student:
@@ -134,8 +134,8 @@ def load(entry: Entry, course: Course, name: str) -> Submission:
     """
     files: dict[str, bytes] = {}
     notes, refused = list(entry.notes), []
-    for piece in entry.pieces:
-        try:
+    for piece in sorted(entry.pieces, key=lambda piece: piece.path.suffix != notebook.SUFFIX):
+        try:  # a stage file goes over a notebook
             read, said = _read(piece, course)
         except (SubmissionError, OSError) as error:
             refused.append(str(error).replace(str(piece.path), piece.path.name))  # for the student's eyes

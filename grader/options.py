@@ -24,7 +24,7 @@ OUT = click.Path(path_type=Path, dir_okay=False)
 SUBMISSION = click.option(
     "--submission",
     type=click.Path(path_type=Path),
-    help="What to grade: a folder, a .zip, a .tar.gz or a stage file.  [default: the course's exercises/]",
+    help="What to grade: folder, .zip, .tar.gz, notebook or stage file.  [default: the course's exercises/]",
 )
 FILES = (
     click.option("--json", type=OUT, help="Write the report as JSON."),

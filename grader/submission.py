@@ -12,13 +12,16 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
-from grader import archive
+from grader import archive, notebook
+from grader import report as reports
 from grader.course import Course
 from grader.errors import SubmissionError
+from grader.faults import Mistake
 from grader.report import SubmissionInfo
 
 EXERCISES = "exercises"
@@ -38,7 +41,7 @@ class Submission:
 
 
 def load(path: Path, course: Course) -> Submission:
-    """Read a submission: a folder, a `.zip`, a `.tar.gz` or one stage file.
+    """Read a submission: a folder, a `.zip`, a `.tar.gz`, one stage file or a notebook.
 
     Raises SubmissionError where it can't be read, is too large, or holds no stage file.
     """
@@ -46,16 +49,19 @@ def load(path: Path, course: Course) -> Submission:
     if not path.exists():
         raise SubmissionError(f"`{path}` does not exist")
     if path.is_dir():
-        found, notes = _from_folder(path, wanted)
+        found, notes = _from_folder(path, course)
     elif path.suffix == ".py":
         found, notes = _from_file(path, wanted)
+    elif path.suffix == notebook.SUFFIX:
+        found, notes = _with_notebooks({}, {path.name: lambda: read(path, notebook.MAX_BYTES)}, course)
     elif path.name.lower().endswith(ARCHIVES):
-        found, notes = _from_archive(path, wanted)
+        found, notes = _from_archive(path, course)
     else:
-        raise SubmissionError(f"`{path.name}` is no folder, .zip, .tar.gz or stage file")
+        raise SubmissionError(f"`{path.name}` is no folder, .zip, .tar.gz, stage file or notebook")
     if not found:
         raise SubmissionError(
-            f"`{path}` holds no stage file (such as `{course.stages[0].file}`){_hint(notes)}"
+            f"`{path}` holds no stage file (such as `{course.stages[0].file}`)"
+            f" and no notebook with its cell (`{course.stages[0].name}`){_hint(notes)}"
         )
     name = path.name.split(".")[0] if path.is_file() else path.resolve().name
     return Submission(SubmissionInfo(name, digest(found), tuple(notes)), found)
@@ -64,6 +70,25 @@ def load(path: Path, course: Course) -> Submission:
 def of_files(name: str, files: dict[str, bytes]) -> Submission:
     """A submission made of files in hand."""
     return Submission(SubmissionInfo(name, digest(files)), files)
+
+
+def write(work: Submission, out: Path, *, force: bool = False) -> list[Path]:
+    """Write a submission's stage files into a folder; return those that changed.
+
+    Raises Mistake, before anything is written, where another file is there and `force` is not given.
+    """
+    changed = {out / name: data for name, data in work.files.items() if not _is_there(out / name, data)}
+    for path in changed:
+        if path.exists() and not force:
+            raise Mistake(f"`{path}` is there and differs; name another folder, or say --force")
+    for path, content in changed.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        reports.write(path, content)
+    return list(changed)
+
+
+def _is_there(path: Path, data: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == data
 
 
 def digest(files: dict[str, bytes]) -> str:
@@ -88,14 +113,27 @@ def _from_file(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str
     return {name: read(path)}, []
 
 
-def _from_folder(root: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]]:
+def _with_notebooks(
+    found: dict[str, bytes], books: Mapping[str, Callable[[], bytes]], course: Course
+) -> tuple[dict[str, bytes], list[str]]:
+    """The stage files found, and those out of the notebooks beside them; what to say."""
+    held = notebook.gather(books, tuple(found), course)
+    for name, content in held.files.items():
+        _vet_size(name, len(content), MAX_FILE_BYTES)
+    return found | held.files, list(held.notes)
+
+
+def _from_folder(root: Path, course: Course) -> tuple[dict[str, bytes], list[str]]:
     """Take stage files from a folder, its `exercises/` (a whole course), or the one folder in it."""
     notes: list[str] = []
+    of_books: list[str] = []
+    wanted = {stage.file for stage in course.stages}
     for folder in [place for top in (root, *_only_folder(root)) for place in (top, top / EXERCISES)]:
         if folder.is_symlink():
             continue
-        found = {}
-        there, said = _under_any_name(_names_in(folder, wanted), wanted)
+        found: dict[str, bytes] = {}
+        names = _names_in(folder, wanted)
+        there, said = _under_any_name(names, wanted)
         notes += said
         for name, lying in there.items():
             path = folder / lying
@@ -104,9 +142,19 @@ def _from_folder(root: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[s
                 notes.append(f"`{lying}` is a link or not a plain file: not taken")
                 continue
             found[name] = read(path)
+        books = {n: partial(_notebook, folder / n) for n in names if n.endswith(notebook.SUFFIX)}
+        found, said = _with_notebooks(found, books, course)
+        of_books += said
         if found or notes:
-            return found, notes
-    return {}, [*notes, *_looks_like(sorted(p.name for p in itertools.islice(root.iterdir(), LISTED)))]
+            return found, [*notes, *of_books]
+    return {}, [*of_books, *_looks_like(sorted(p.name for p in itertools.islice(root.iterdir(), LISTED)))]
+
+
+def _notebook(path: Path) -> bytes:
+    """A notebook's bytes; of a link, or what else is no file of its own, none."""
+    if path.is_symlink() or path.lstat().st_nlink > 1:
+        raise SubmissionError("it is a link: not taken")
+    return read(path, notebook.MAX_BYTES)
 
 
 def original(name: str) -> str:
@@ -180,12 +228,11 @@ def _vet_size(name: str, size: int, limit: int) -> None:
         raise SubmissionError(f"`{name[:80]}` is more than {limit} bytes, which is the most that is read")
 
 
-def _from_archive(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[str]]:
+def _from_archive(path: Path, course: Course) -> tuple[dict[str, bytes], list[str]]:
     packed = read(path, archive.MAX_UNPACKED_BYTES)
     try:
         members = {member.name: member for member in archive.members(packed)}
-        chosen, notes = _choose(list(members), wanted)
-        found = {name: members[full].read(MAX_FILE_BYTES + 1) for name, full in chosen.items()}
+        found, notes = _from_members(members, course)
     except SubmissionError as error:
         raise SubmissionError(f"`{path.name}`: {error}") from error
     except Exception as error:  # a parser may raise anything over hostile bytes
@@ -196,8 +243,31 @@ def _from_archive(path: Path, wanted: set[str]) -> tuple[dict[str, bytes], list[
     return found, notes
 
 
-def _choose(names: list[str], wanted: set[str]) -> tuple[dict[str, str], list[str]]:
-    """Pick the stage files of an archive: at its root, else in its one wrapping folder.
+def _from_members(
+    members: Mapping[str, archive.Member], course: Course
+) -> tuple[dict[str, bytes], list[str]]:
+    """Take stage files from the first place in an archive that holds any, as files or in notebooks."""
+    clean, notes = _clean(members, {stage.file for stage in course.stages})
+    of_books: list[str] = []
+    for inside in _places(clean):
+        there, said = _under_any_name(inside, {stage.file for stage in course.stages})
+        found = {file: members[inside[name]].read(MAX_FILE_BYTES + 1) for file, name in there.items()}
+        books = {n: partial(_unpacked, members[inside[n]]) for n in inside if n.endswith(notebook.SUFFIX)}
+        found, told = _with_notebooks(found, books, course)
+        of_books += told
+        if found:
+            return found, [*notes, *said, *of_books]
+    return {}, [*notes, *of_books, *_looks_like([parts[-1] for parts, _ in clean])]
+
+
+def _unpacked(member: archive.Member) -> bytes:
+    data = member.read(notebook.MAX_BYTES + 1)
+    _vet_size(PurePosixPath(member.name).name, len(data), notebook.MAX_BYTES)
+    return data
+
+
+def _clean(names: Iterable[str], wanted: set[str]) -> tuple[list[tuple[tuple[str, ...], str]], list[str]]:
+    """The names in an archive that may be taken, by their parts; what to say of the others.
 
     Absolute, `..` and backslashed names are never taken, and said.
     """
@@ -210,12 +280,12 @@ def _choose(names: list[str], wanted: set[str]) -> tuple[dict[str, str], list[st
             continue
         if not any(is_junk(part) for part in parts):
             clean.append((parts, name))
+    return clean, notes
+
+
+def _places(clean: list[tuple[tuple[str, ...], str]]) -> Iterator[dict[str, str]]:
+    """Each place where stage files may lie, as its files' names and full names: the root, the one folder."""
     tops = {parts[0] for parts, _ in clean if len(parts) > 1}
     outer: list[tuple[str, ...]] = [(), *((top,) for top in tops if len(tops) == 1)]
-    wrappings = [place for top in outer for place in (top, (*top, EXERCISES))]
-    for wrapping in wrappings:
-        inside = {p[-1]: name for p, name in clean if p[:-1] == wrapping}
-        there, said = _under_any_name(inside, wanted)
-        if there:
-            return {file: inside[name] for file, name in there.items()}, [*notes, *said]
-    return {}, [*notes, *_looks_like([parts[-1] for parts, _ in clean])]
+    for place in [place for top in outer for place in (top, (*top, EXERCISES))]:
+        yield {parts[-1]: name for parts, name in clean if parts[:-1] == place}

@@ -1,0 +1,134 @@
+"""Which names a piece of Python needs and binds: so that a stage file gets what it uses from other cells.
+
+Only the compiler's own table of symbols is asked; nothing is run. The rule: where the answer uses a name
+that neither it nor Python itself defines, every definition, import and assignment of that name at the top
+of one of the student's own cells is taken along, and what those need in turn; all in the notebook's order.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import io
+import symtable
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+MAX_PARSED = 1 << 18  # characters that are read for names: half a second
+BUILT_IN = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # of what is no Python, or too deep
+Binding = (
+    ast.FunctionDef
+    | ast.AsyncFunctionDef
+    | ast.ClassDef
+    | ast.Import
+    | ast.ImportFrom
+    | ast.Assign
+    | ast.AnnAssign
+    | ast.AugAssign
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """A text with what it needs from elsewhere in it, and the names that were found for it."""
+
+    text: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One statement at the top of a cell: the names that it binds, and those that it needs."""
+
+    text: str
+    binds: frozenset[str]
+    needs: frozenset[str]
+
+
+def joined(answer: str, above: Sequence[str], below: Sequence[str]) -> Along:
+    """Put in what the answer needs from the cells above and below it; an answer that is no Python stays."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _joined(answer, above, below)
+
+
+def _joined(answer: str, above: Sequence[str], below: Sequence[str]) -> Along:
+    own = _symbols(answer) if len(answer) <= MAX_PARSED else None
+    if own is None or not own[1]:
+        return Along(answer)
+    sizes = list(accumulate(map(len, (*above, *below))))
+    read = [_pieces(t) if size <= MAX_PARSED else [] for t, size in zip((*above, *below), sizes)]
+    pieces = [(n < len(above), piece) for n, cell in enumerate(read) for piece in cell]
+    names = _wanted(own, [piece for _, piece in pieces])
+    first = [piece.text for is_above, piece in pieces if is_above and piece.binds & names]
+    last = [piece.text for is_above, piece in pieces if not is_above and piece.binds & names]
+    if not first and not last:
+        return Along(answer)
+    lines = list(io.StringIO(answer, newline=""))
+    head = _header(answer)
+    parts = [*lines[:head], *first, *lines[head:], *last]
+    text = "".join(p if p.endswith(("\n", "\r")) else f"{p}\n" for p in parts)
+    return Along(text, tuple(sorted(names)))
+
+
+def _wanted(own: tuple[frozenset[str], frozenset[str]], pieces: Sequence[Piece]) -> frozenset[str]:
+    """The names that the pieces have to give, those that they need of each other too."""
+    bound, missing = own
+    names: frozenset[str] = frozenset()
+    while missing:
+        names |= missing
+        needed = {name for piece in pieces if piece.binds & missing for name in piece.needs}
+        missing = frozenset(needed) - names - bound
+    return names & frozenset(name for piece in pieces for name in piece.binds)
+
+
+def _pieces(cell: str) -> list[Piece]:
+    """The definitions, imports and assignments at the top of a cell; none of what is no Python."""
+    try:
+        body = ast.parse(cell).body
+    except UNREADABLE:
+        return []
+    lines = list(io.StringIO(cell, newline=""))
+    pieces, seen = [], 0
+    for node in body:
+        begin = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        end = node.end_lineno or node.lineno
+        is_future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
+        if not isinstance(node, Binding) or is_future or begin <= seen:
+            continue
+        seen = end
+        text = "".join(lines[begin - 1 : end])
+        if found := _symbols(text):
+            pieces.append(Piece(text, *found))
+    return pieces
+
+
+def _symbols(source: str) -> tuple[frozenset[str], frozenset[str]] | None:
+    """The names that a text binds at its top, and those that it needs from elsewhere; None if no Python."""
+    try:
+        top = symtable.symtable(source, "cell", "exec")
+    except UNREADABLE:
+        return None
+    bound = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()}
+    used = {s.get_name() for s in top.get_symbols() if s.is_referenced()}
+    tables = top.get_children()
+    while tables:
+        table = tables.pop()
+        used |= {s.get_name() for s in table.get_symbols() if s.is_global() and s.is_referenced()}
+        tables += table.get_children()
+    return frozenset(bound), frozenset(used - bound - BUILT_IN)
+
+
+def _header(answer: str) -> int:
+    """How many lines must stay first: the docstring and `from __future__`, up to the last of these."""
+    last = 0
+    for node in ast.parse(answer).body:
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        is_future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
+        if not is_text and not is_future:
+            break
+        last = node.end_lineno or last
+    return last
