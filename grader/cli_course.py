@@ -109,3 +109,17 @@ def extract(ctx: click.Context, path: Path, out: Path, force: bool) -> None:
         click.echo(note, err=True)
     for written in submission.write(work, out, force=force):
         click.echo(f"wrote {written}")
+
+
+@notebook.command()
+@click.option("--out", type=FOLDER, required=True, metavar="COURSEDIR", help="nbgrader's course.")
+@click.option("--assignment", default="kv", show_default=True, help="The assignment's name.")
+@click.option("--question-points", type=click.FloatRange(0), default=1.0, show_default=True, help="Each's.")
+@click.option("--force", is_flag=True, help="Replace an assignment that is there.")
+@click.pass_context
+def build(ctx: click.Context, /, **options: Any) -> None:
+    """Write the course as an assignment for nbgrader, a notebook a stage."""
+    from grader import assignment
+
+    for path in assignment.build(course_of(ctx), assignment.Wanted(**options)):
+        click.echo(f"wrote {path}")

@@ -55,6 +55,14 @@ def joined(answer: str, above: Sequence[str], below: Sequence[str]) -> Along:
         return _joined(answer, above, below)
 
 
+def bound(source: str) -> frozenset[str]:
+    """The names that a text binds at its top; none if it is no Python."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = _symbols(source) if len(source) <= MAX_PARSED else None
+    return found[0] if found else frozenset()
+
+
 def _joined(answer: str, above: Sequence[str], below: Sequence[str]) -> Along:
     own = _symbols(answer) if len(answer) <= MAX_PARSED else None
     if own is None or not own[1]:

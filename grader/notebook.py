@@ -28,6 +28,7 @@ SUFFIX = ".ipynb"
 MAX_BYTES = 16 << 20
 MOST = 20  # notebooks of one submission that are looked at
 MAJOR = 4  # of the format; 4.0 to 4.5 are alike in what is read here
+SETUP, HELPERS = "-setup", "-helpers"  # ids of an answer's cells that may stand above it, or belong to it
 PYTHON_MAGICS = {"capture", "prun", "time", "timeit"}  # `%%time` and the like: what follows is Python
 ENCODINGS = {"ascii", "cp1252", "iso-8859-1", "iso-8859-15"}  # those that a file may name, beside UTF-8
 CELL_MAGIC = re.compile(r"\s*%%(\w*)")
@@ -109,7 +110,7 @@ def extract(data: bytes, course: Course) -> Extracted:
             at = _answer(cells, stage.name)
             if at is None:
                 continue
-            text, said = _stage_file(cells, at)
+            text, said = stage_file(cells, at)
         except SubmissionError as error:
             notes.append(str(error))
             continue
@@ -185,7 +186,8 @@ def _answer(cells: Sequence[Cell], name: str) -> int | None:
     (at,) = found
     if cells[at].cell_type != "code":
         raise SubmissionError(f"cell `{name}` is of type `{fit(cells[at].cell_type)}`; make it code again")
-    above = [other for other in others if other < at and cells[other].cell_type == "code"]
+    checks = [o for o in others if not cells[o].grade_id.endswith((SETUP, HELPERS))]
+    above = [other for other in checks if other < at and cells[other].cell_type == "code"]
     if above:
         other = fit(cells[above[0]].grade_id)
         raise SubmissionError(f"cell `{name}` is below `{other}`; move it back above it")
@@ -197,11 +199,12 @@ def _answer(cells: Sequence[Cell], name: str) -> int | None:
     return at
 
 
-def _stage_file(cells: Sequence[Cell], at: int) -> tuple[str, list[str]]:
+def stage_file(cells: Sequence[Cell], at: int) -> tuple[str, list[str]]:
     """The text of a stage file, and what was done to the cell for it."""
     text, left_out = without_magics(cells[at].text)
     said = [f"lines left out, being IPython's (`%`, `!`, `?`): {left_out}"] * bool(left_out)
-    above, below = list(_own(cells[:at])), list(_own(cells[at + 1 :]))
+    helpers = cells[at].grade_id + HELPERS
+    above, below = list(_own(cells[:at], helpers)), list(_own(cells[at + 1 :], helpers))
     along = names.joined(text, above, below)
     if along.names:
         shown = ", ".join(f"`{name}`" for name in along.names[:5])
@@ -210,11 +213,12 @@ def _stage_file(cells: Sequence[Cell], at: int) -> tuple[str, list[str]]:
     return _ended(along.text), said
 
 
-def _own(cells: Sequence[Cell]) -> Iterator[str]:
-    """The Python in the student's own cells."""
+def _own(cells: Sequence[Cell], helpers: str) -> Iterator[str]:
+    """The Python in the student's own cells, and in the answer's cell for helpers."""
     for cell in cells:
         magic = CELL_MAGIC.match(cell.text)
-        if cell.cell_type == "code" and not cell.grade_id and (not magic or magic[1] in PYTHON_MAGICS):
+        is_own = not cell.grade_id or cell.grade_id == helpers
+        if cell.cell_type == "code" and is_own and (not magic or magic[1] in PYTHON_MAGICS):
             yield without_magics(cell.text)[0]
 
 

@@ -47,7 +47,7 @@ def stub_text(solution_source: str, stage_slug: str) -> str:
             f"solution of `{stage_slug}`: nothing is marked; put `{BEGIN}` … `{END}` around a part"
         )
     for region in reversed(regions):  # from the end, so that line numbers before it still hold
-        name = _enclosing_function(tree, region)
+        name = enclosing_function(tree, region)
         todo = f'raise NotImplementedError("{stage_slug}: {name}")'
         kept = [lines[region.begin - 1].replace(BEGIN, todo)] if name else []
         lines[region.begin - 1 : region.end] = kept
@@ -134,7 +134,7 @@ def _is_code(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
-def _enclosing_function(tree: ast.Module, region: Region) -> str | None:
+def enclosing_function(tree: ast.Module, region: Region) -> str | None:
     """Return the qualified name of the innermost function around a region, None outside of any."""
     found = None
     scopes: list[tuple[ast.AST, str]] = [(tree, "")]

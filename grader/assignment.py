@@ -1,0 +1,192 @@
+"""The course as an nbgrader assignment: a notebook a stage, and beside them what their checks need.
+
+A notebook holds the solution with its regions, which `nbgrader generate_assignment` turns into what
+students get; each public check as a cell that gives points; the stage's questions as cells that a person
+grades. Hidden checks are left out: the grader runs them.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grader import explain, notebook, stubs
+from grader.course import MANIFEST, Course, Stage
+from grader.errors import CourseError
+from grader.faults import Mistake
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")  # nbgrader takes no `+`, and finds others by glob
+SCHEMA_VERSION = 3
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+ABOUT = """# {title}
+
+{summary}
+
+Write your answer in the cell below, where it says so, and leave these cells where they are: the grader
+finds them by their ids. It takes your answer out of this notebook, and what it uses of your own cells. Each
+cell behind it runs one check."""
+SETUP = 'from grader import kernel\n\nkernel.begin("{slug}")'
+HELPERS = "# Room for what you would rather have outside of the functions above; it may stay as it is."
+CHECK = '# {title}\nfrom grader.kernel import check\n\ncheck("{slug}.{name}", {answer!r})'
+QUESTION = "**{number}.** {question}\n\n### BEGIN SOLUTION\n{answer}\n### END SOLUTION"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to build: the folder of nbgrader's course, the assignment's name, a question's points."""
+
+    out: Path
+    assignment: str
+    question_points: float
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PublicCheck:
+    """A public check as its file says it: function, title, weight."""
+
+    name: str
+    title: str
+    weight: float
+
+
+def build(course: Course, wanted: Wanted) -> list[Path]:
+    """Write `source/ASSIGNMENT/`, whole or not at all; return the notebooks.
+
+    Raises Mistake for a name that nbgrader can't take, or where an assignment is there already.
+    """
+    if not NAME.match(wanted.assignment):
+        raise Mistake(
+            f"`{wanted.assignment}` is no name for an assignment; use letters, digits, `_`, `.`, `-`"
+        )
+    place = wanted.out / "source" / wanted.assignment
+    if place.exists() and not wanted.force:
+        raise Mistake(f"`{place}` is there; take another name, or say --force to replace it")
+    questions = explain.load(course)
+    books = {
+        stage.slug + notebook.SUFFIX: book(course, stage, questions[stage.slug], wanted.question_points)
+        for stage in course.stages
+    }
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{wanted.assignment}.") as folder:
+        _fill(course, Path(folder) / "new", books)
+        if place.exists():
+            os.replace(place, Path(folder) / "old")
+        os.replace(Path(folder) / "new", place)
+    return [place / name for name in books]
+
+
+def _fill(course: Course, folder: Path, books: dict[str, dict[str, Any]]) -> None:
+    """The notebooks, and what their checks read: a small course beside them, which nbgrader hands on."""
+    folder.mkdir()
+    for name, content in books.items():
+        (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    public = [course.public_tests(stage) for stage in course.stages]
+    small = [path for path in (course.exercises / "small").glob("*") if path.is_file()]
+    given = [course.given] if course.given.is_file() else []
+    for path in (course.root / MANIFEST, *given, *public, *small, *course.profiles.glob("*.toml")):
+        copy = folder / path.relative_to(course.root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+
+
+def book(
+    course: Course, stage: Stage, questions: Sequence[explain.Question], question_points: float
+) -> dict[str, Any]:
+    """Make a stage's notebook."""
+    path = course.solutions / stage.file
+    if not path.is_file():
+        raise CourseError(f"`{path}` is not there, and notebooks are made from solutions")
+    answer, helpers = split(path.read_text(encoding="utf-8"), stage.slug)
+    about = ABOUT.format(title=stage.title, summary=stage.summary)
+    cells = [
+        _cell("markdown", about, f"{stage.name}-about", locked=True),
+        _cell("code", SETUP.format(slug=stage.slug), stage.name + notebook.SETUP, locked=True),
+        _cell("code", answer.rstrip("\n"), stage.name, solution=True),
+    ]
+    if helpers:
+        text = f"{HELPERS}\n{helpers.rstrip()}"
+        cells.append(_cell("code", text, stage.name + notebook.HELPERS, solution=True))
+    cells += _checks(course, stage, tuple(sorted(public_names(answer, stage.slug))))
+    for number, each in enumerate(questions, start=1):
+        text = QUESTION.format(number=number, question=each.question.strip(), answer=each.answer.strip())
+        grade_id = f"{stage.name}-question-{number}"
+        cells.append(_cell("markdown", text, grade_id, solution=True, points=question_points))
+    about_python = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    return {"cells": cells, "metadata": about_python, "nbformat": notebook.MAJOR, "nbformat_minor": 5}
+
+
+def _cell(
+    kind: str,
+    source: str,
+    grade_id: str,
+    *,
+    solution: bool = False,
+    locked: bool = False,
+    points: float | None = None,
+) -> dict[str, Any]:
+    about: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "grade_id": grade_id, "task": False}
+    about |= {"grade": points is not None, "solution": solution, "locked": locked, "cell_type": kind}
+    about |= {"points": points} if points is not None else {}
+    code: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
+    lines = source.splitlines(keepends=True)
+    return {"cell_type": kind, "id": grade_id[-64:], "metadata": {"nbgrader": about}, "source": lines, **code}
+
+
+def _checks(course: Course, stage: Stage, answer: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    path = course.public_tests(stage)
+    checks = list(public_checks(path.read_text(encoding="utf-8")))
+    if not checks:
+        raise CourseError(f"`{path}` has no check that a notebook could run")
+    for check, points in zip(checks, shares(stage.public_points, [check.weight for check in checks])):
+        text = CHECK.format(title=check.title, slug=stage.slug, name=check.name, answer=answer)
+        yield _cell("code", text, f"{stage.name}-{check.name}", locked=True, points=points)
+
+
+def split(solution: str, slug: str) -> tuple[str, str]:
+    """A solution less its regions outside of any function, and those, which get a cell of their own.
+
+    In the answer's cell nbgrader would put a `raise` in their place, outside of any function.
+    """
+    lines = solution.splitlines(keepends=True)
+    tree = ast.parse(solution)
+    outside = [r for r in stubs.find_regions(solution, slug) if not stubs.enclosing_function(tree, r)]
+    helpers = "".join("".join(lines[r.begin - 1 : r.end]) for r in outside)
+    for region in reversed(outside):
+        del lines[region.begin - 1 : region.end]
+    return "".join(lines), helpers
+
+
+def public_names(answer: str, slug: str) -> set[str]:
+    """The functions and classes that the stub has at its top: what the checks call."""
+    stub = ast.parse(stubs.stub_text(answer, slug))
+    return {node.name for node in stub.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+
+
+def public_checks(source: str) -> Iterator[PublicCheck]:
+    """Read the checks off their file, less those by the clock, which a busy kernel can't judge."""
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
+            continue
+        options = {k.arg: k.value for d in node.decorator_list if isinstance(d, ast.Call) for k in d.keywords}
+        if "clock" not in options:
+            weight = ast.literal_eval(options["weight"]) if "weight" in options else 1.0
+            title = (ast.get_docstring(node) or node.name).splitlines()[0]
+            yield PublicCheck(node.name.removeprefix("test_"), title, float(weight))
+
+
+def shares(points: float, weights: Sequence[float]) -> list[float]:
+    """Points shared out by weight, in hundredths that add up exactly: the first get what is left over."""
+    cents = round(points * 100)
+    whole = [math.floor(cents * weight / math.fsum(weights)) for weight in weights]
+    left = cents - sum(whole)
+    return [(share + (1 if place < left else 0)) / 100 for place, share in enumerate(whole)]
