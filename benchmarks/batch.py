@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 import class_of
@@ -37,6 +38,7 @@ from class_of import Files
 
 from grader import report as reports
 from grader.course import Course
+from grader.outcome import Outcome, Verdict
 from grader.report import Report
 from grader.results import PARTIAL, REPORT
 
@@ -45,6 +47,10 @@ HARMLESS = ("correct", "wrong")  # what may run in process, unconfined
 QUICK = ("stage4", "stage3")  # to grade
 INTERRUPTED = ("stage1", "stage2", *QUICK)  # stage 3 may run the two
 PATIENCE_S = 600
+PEERS: dict[str, tuple[str, dict[str, str]]] = {  # pytest's tracebacks, and what the environment says
+    "plain": ("auto", {}),  # torch takes a thread a core in each process
+    "tuned": ("no", {"OMP_NUM_THREADS": "1"}),  # as the graders have it
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +110,7 @@ def table(laps: Sequence[Lap], rows: Iterator[tuple[str, float]]) -> None:
 # One pytest process a submission
 
 
-def in_process(course: Course, files: Files, folder: Path, tb: str) -> None:
+def in_process(course: Course, files: Files, folder: Path, peer: str) -> None:
     """Run the same checks by plain pytest on the submission's files in a course's `exercises/`."""
     for name in class_of.COURSE:
         if name not in ("exercises", "solutions"):
@@ -112,21 +118,24 @@ def in_process(course: Course, files: Files, folder: Path, tb: str) -> None:
     shutil.copytree(course.exercises, folder / "exercises", ignore=shutil.ignore_patterns("stage*_*.py"))
     for name, content in files.items():
         (folder / "exercises" / name).write_bytes(content)
+    tb, more = PEERS[peer]
     words = ["-m", "pytest", "-q", f"--tb={tb}", "-p", "grader.pytest_plugin", "--import-mode=importlib"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # as the graders have it; more would only spin
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, *words, "tests_public", "tests_hidden"],
-        cwd=folder, env=environment, capture_output=True, timeout=PATIENCE_S,
+        cwd=folder, env=os.environ | more, capture_output=True, timeout=PATIENCE_S,
     )  # fmt: skip
+    if done.returncode not in (0, 1):  # all passed, some failed
+        raise RuntimeError(done.stdout.decode())
 
 
-def pytests(course: Course, works: Sequence[Files], folder: Path, tb: str) -> float:
+def pytests(course: Course, works: Sequence[Files], folder: Path, peer: str) -> float:
     """One process a submission, as many side by side as there are graders; their seconds."""
     begun = time.perf_counter()
+    folders = [folder / str(number) for number in range(len(works))]
+    for one in folders:
+        one.mkdir(parents=True)
     with ThreadPoolExecutor(JOBS) as pool:
-        for number, files in enumerate(works):
-            (folder / str(number)).mkdir(parents=True)
-            pool.submit(in_process, course, files, folder / str(number), tb)
+        list(pool.map(lambda files, one: in_process(course, files, one, peer), works, folders))
     return time.perf_counter() - begun
 
 
@@ -138,17 +147,19 @@ def main() -> None:
 @main.command()
 @click.option("--count", default=4, show_default=True)
 @click.option("--stages", default="", help="Only these, a comma between.  [default: all]")
-@click.option("--tb", default="auto,no", show_default=True, help="Pytest's tracebacks, a run for each.")
-def throughput(count: int, stages: str, tb: str) -> None:
+@click.option(
+    "--peers", default=",".join(PEERS), show_default=True, help="How pytest is run, a lap for each."
+)
+def throughput(count: int, stages: str, peers: str) -> None:
     """Submissions a minute against one pytest process each, and where a batch's time goes."""
     with workplace() as here:
         course = class_of.course_copy(here / "course", stages=stages.split(",") if stages else ())
         works = class_of.drawn(course, count, kinds=HARMLESS, whole=True)
         class_of.write(works, here / "class")
         laps = [Lap("grade batch", count, batch(course, here / "class", here / "out"))]
-        for style in tb.split(","):
-            wall_s = pytests(course, works, here / f"pytest-{style}", style)
-            laps.append(Lap(f"a pytest process each, --tb={style}", count, wall_s))
+        for peer in peers.split(","):
+            wall_s = pytests(course, works, here / f"pytest-{peer}", peer)
+            laps.append(Lap(f"a pytest process each, {peer}", count, wall_s))
         table(laps, phases(here / "out", JOBS))
 
 
@@ -196,10 +207,12 @@ def interruption(count: int, kills: int, seed: int) -> None:
     with workplace() as here:
         course = class_of.course_copy(here / "course", stages=INTERRUPTED, check_s=2.0)
         class_of.write(class_of.drawn(course, count, stages=QUICK, seed=seed), here / "class")
+        since = time.time()
         whole_s = batch(course, here / "class", here / "undisturbed")
-        graded_s = json.loads((here / "undisturbed" / "summary.json").read_text())["seconds"]["checks"] / JOBS
-        draw, start_s = random.Random(seed), max(whole_s - graded_s, 1.0)
-        lives = [start_s + draw.uniform(0, 2 * graded_s / (kills + 1)) for _ in range(kills)]
+        first = min(datetime.fromisoformat(when).timestamp() for when in begun(here / "undisturbed").values())
+        start_s = max(first - since, 0.5)
+        draw, mean_s = random.Random(seed), (whole_s - start_s) / (kills + 1)
+        lives = [start_s + draw.uniform(0, 2 * mean_s) for _ in range(kills)]
         words = command(course, here / "class", here / "killed", JOBS)
         killed, twice = killed_at(words, here / "killed", lives)
         differ = differences(here / "undisturbed", here / "killed")
@@ -218,12 +231,13 @@ def killed_at(words: Sequence[str], out: Path, lives_s: Sequence[float]) -> tupl
     done: dict[str, str] = {}
     killed, twice = 0, []
     for life_s in (*lives_s, None):
-        running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         with suppress(subprocess.TimeoutExpired):
-            running.wait(life_s)
-        killed += running.poll() is None
-        running.kill()
-        running.wait()
+            running.communicate(timeout=life_s)
+        if running.poll() is None:
+            killed += 1
+            running.kill()
+            running.communicate()  # its graders have this pipe too, and end what they have in hand
         now = begun(out)
         twice += [name for name, when in done.items() if now.get(name) != when]
         done |= now
@@ -241,10 +255,24 @@ def begun(out: Path) -> dict[str, str]:
 def differences(one: Path, other: Path) -> list[str]:
     """Who has not the same report in both, times and processes' numbers aside, or the same line of scores."""
     names = sorted({path.parent.name for out in (one, other) for path in out.glob(f"*/{REPORT}")})
-    differ = [name for name in names if _timeless(one / name) != _timeless(other / name)]
+    differ = [f"{name}: {said}" for name in names if (said := _first_difference(one / name, other / name))]
     return differ + ["scores.csv"] * (
         (one / "scores.csv").read_bytes() != (other / "scores.csv").read_bytes()
     )
+
+
+def _first_difference(one: Path, other: Path) -> str:
+    """What the first check that differs says in both; empty where none does."""
+    here, there = _timeless(one), _timeless(other)
+    if here is None or there is None:
+        return "there is no report"
+    pairs = zip(*([o for stage in report.stages for o in stage.outcomes] for report in (here, there)))
+    for was, now in pairs:
+        if was != now:
+            return (
+                f"{was.check.id} {was.verdict} `{was.message[:80]}`, then {now.verdict} `{now.message[:80]}`"
+            )
+    return "" if here == there else "something beside the checks"
 
 
 def _timeless(shelf: Path) -> Report | None:
@@ -254,9 +282,14 @@ def _timeless(shelf: Path) -> Report | None:
     stages = []
     for stage in report.stages:
         checks = [replace(o, seconds=0.0, metrics={}, message=_plain(o.message)) for o in stage.outcomes]
-        stages.append(replace(stage, outcomes=tuple(replace(o, output=_plain(o.output)) for o in checks)))
+        stages.append(replace(stage, outcomes=tuple(replace(o, output=_printed(o)) for o in checks)))
     same = {"machine": reports.Machine(), "started": "", "seconds": 0.0}
     return replace(report, stages=tuple(stages), **same)
+
+
+def _printed(outcome: Outcome) -> str:
+    """What a check printed; how far it got until its time was up is chance."""
+    return "" if outcome.verdict is Verdict.TIMEOUT else _plain(outcome.output)
 
 
 def _plain(text: str) -> str:
