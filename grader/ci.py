@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader import export, run, seal
+from grader import export, given, run, seal
 from grader import report as reports
 from grader.course import Course
 from grader.faults import Mistake
@@ -50,6 +50,11 @@ def grade(course: Course, wanted: Wanted, environment: Environment, say: Say) ->
     """
     key = environment.pop(KEY, "")  # before any process starts: none inherits it
     required = [course.stage(slug).slug for slug in wanted.require]
+    possible = sum(stage.points for stage in course.stages)
+    if wanted.min_points is not None and not 0 <= wanted.min_points <= possible:
+        raise Mistake(
+            f"`--min-points {wanted.min_points:g}` can't be asked for: there are {points(possible)}"
+        )
     level = "confined" if wanted.isolation == "auto" else wanted.isolation
     if level == "none":
         raise Mistake(
@@ -89,6 +94,8 @@ def _with_hidden(course: Course, wanted: Wanted, key: str, level: str) -> tuple[
         return course, ""
     if not key:
         return course, f"`{path.name}` stays sealed: no {KEY} here, as in a pull request from a fork"
+    if changed := given.changed(course.root):
+        raise SealError(f"`{path.name}` stays sealed: not as it was given: {', '.join(changed[:3])}")
     if level != "confined":
         raise SealError(f"`{path.name}` stays sealed: at isolation `{level}` what is graded could read it")
     return seal.unsealed(course, path, key), ""

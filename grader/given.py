@@ -14,6 +14,7 @@ from grader.faults import Mistake
 FOLDER = Path(".grade") / "given"
 MANIFEST = FOLDER / "given.json"
 SCHEMA = "kvgrade/given/v1"
+DECIDING = ("exercises/", "grader/", "hardware_profiles/", "tests_public/")
 
 
 class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,6 +61,17 @@ def load(folder: Path) -> Given | None:
         return parse(path.read_bytes())
     except (OSError, ValueError) as error:
         raise Mistake(f"`{path}`: {error}") from error
+
+
+def changed(folder: Path) -> list[str]:
+    """Files that decide on grades and are not as they were given; none where nothing says what was."""
+    before = load(folder) or Given()
+    deciding = [name for name in before.files if name.startswith(DECIDING) and name not in before.stages]
+    return [name for name in sorted(deciding) if not _is_as_given(folder / name, before.files[name])]
+
+
+def _is_as_given(path: Path, wanted: str) -> bool:
+    return path.is_file() and digest(path.read_bytes()) == wanted
 
 
 def parse(content: bytes) -> Given:

@@ -75,10 +75,20 @@ def write(packed: Packed, out: Path, *, force: bool) -> None:
     """
     if packed.reasons and not force:
         raise SubmissionError("not packed: mend what is named above, or pack it as it is with `--force`")
+    if out.exists() and not _is_pack(out):
+        raise Mistake(f"`{out}` is there, and no pack: nothing was written; name another file with `--out`")
     try:
         reports.write(out, packed.content)
     except OSError as error:
         raise Mistake(f"`{out}` can't be written: {error}") from error
+
+
+def _is_pack(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as packed:
+            return ABOUT in packed.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
 
 
 def _unparsed(content: bytes, name: str) -> str:

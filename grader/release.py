@@ -16,7 +16,7 @@ from typing import Any
 
 from jinja2 import Environment
 
-from grader import contents, given, leaks, seal, stubs, submission, update
+from grader import contents, given, leaks, scaffold, seal, stubs, submission, update
 from grader import report as reports
 from grader.contents import Piece
 from grader.course import Course
@@ -61,6 +61,9 @@ def release(course: Course, wanted: Wanted, say: Say) -> int:
     """
     out = wanted.out.resolve()
     _vet(course, out)
+    for stage in course.stages:
+        if scaffold.is_untouched(course, stage):
+            raise Mistake(f"{stage.slug} is still as `grade dev new` made it: write it, or take it out")
     try:
         return _released(course, wanted, out, say)
     except OSError as error:

@@ -8,11 +8,12 @@ from pathlib import Path
 from grader import course as courses
 from grader import course_page, samples
 from grader import report as reports
-from grader.course import MANIFEST, Course
+from grader.course import MANIFEST, Course, Stage
 from grader.errors import CourseError
 from grader.faults import Mistake
 from grader.stubs import stub_text
 
+PROMPT = "Say here what this stage is about and why"
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 TABLE = """
@@ -31,7 +32,7 @@ hints = [
 """
 SOLUTION = '''"""{heading}: {title}.
 
-Say here what this stage is about and why, to somebody who has just finished the one before.
+{prompt}, to somebody who has just finished the one before.
 """
 
 
@@ -97,7 +98,7 @@ def begin(course: Course, slug: str, name: str, title: str) -> tuple[Path, ...]:
     if not NAME.fullmatch(name):
         raise Mistake(f"`--name {name}` is no name for a function: lower-case letters, digits and `_`")
     manifest = course.root / MANIFEST
-    filled = {"slug": slug, "name": name, "title": title, "heading": slug.capitalize()}
+    filled = {"slug": slug, "name": name, "title": title, "heading": slug.capitalize(), "prompt": PROMPT}
     grown = manifest.read_text(encoding="utf-8").rstrip("\n") + "\n" + TABLE.format(**filled)
     try:
         files = _files(courses.parse(grown, course.root), filled)
@@ -111,6 +112,12 @@ def begin(course: Course, slug: str, name: str, title: str) -> tuple[Path, ...]:
         reports.write(path, text)
     reports.write(manifest, grown)
     return (*files, manifest, *course_page.refresh(courses.load(course.root)))
+
+
+def is_untouched(course: Course, stage: Stage) -> bool:
+    """Whether a stage's solution still says what its author is to say there."""
+    path = course.solutions / stage.file
+    return path.is_file() and PROMPT in path.read_text(encoding="utf-8", errors="replace")
 
 
 def _files(course: Course, filled: dict[str, str]) -> dict[Path, str]:

@@ -6,7 +6,8 @@ words, so many characters of a line that is shown. Nothing of this reaches a rep
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,14 @@ from grader.likeness import Pair, Word
 from grader.results import SIMILARITY
 from grader.roster import Roster
 
+Work = tuple[str, str, dict[str, bytes]]  # a student's label, where their files lie, the files by name
+
 SOLUTIONS = "(the course's solutions)"
-MOST_BYTES = 1 << 15  # of a file; the longest solution has 13 KB
+MOST_CHARACTERS = 1 << 15  # of a file without its comments; the longest solution has 13 KB
 MOST_WORDS = 6000
 LONGEST_LINE = 200
+COMMENT = re.compile(r"^[ \t]*#.*", re.MULTILINE)  # on a line of its own
+HIDING = re.compile(r"(?<![\w.])(exec|eval|compile)\s*\(")  # makes code of what can't be compared
 TASTE = "(),"  # whether these stand there is often only that
 
 
@@ -39,19 +44,21 @@ def write(course: Course, found: Intake, out: Path) -> tuple[Path, ...]:
     """Compare what a class handed in, stage by stage, and write the table and the page; name them."""
     from grader.render import similarity
 
-    couples = likeness.by_students(list(_pairs(course, found)))
-    page = similarity.render(couples, course=f"{course.title} {course.version}", works=len(found.entries))
+    works = [_work(course, entry) for entry in found.entries]
+    couples = likeness.by_students(list(_pairs(course, works)))
+    about = f"{course.title} {course.version}"
+    page = similarity.render(couples, list(_unseen(works)), course=about, works=len(works))
     table, shown = (out / name for name in SIMILARITY)
     report.write(table, likeness.to_csv(couples))
     report.write(shown, page)
     return table, shown
 
 
-def _pairs(course: Course, found: Intake) -> Iterator[Pair]:
+def _pairs(course: Course, handed_in: Sequence[Work]) -> Iterator[Pair]:
     """The pairs of every stage; the course's own solutions are one work among the others."""
-    works = [_work(course, entry) for entry in found.entries]
     ours = [course.solutions / stage.file for stage in course.stages]
-    works.append((SOLUTIONS, "", {path.name: path.read_bytes() for path in ours if path.is_file()}))
+    solutions = {path.name: path.read_bytes() for path in ours if path.is_file()}
+    works = [*handed_in, (SOLUTIONS, "", solutions)]
     stubs = [course.exercises / stage.file for stage in course.stages]
     handed_out = [path.read_bytes() for path in (course.given, *stubs) if path.is_file()]
     given = {passage for content in handed_out for passage in likeness.passages(words(decoded(content)))}
@@ -64,7 +71,19 @@ def _pairs(course: Course, found: Intake) -> Iterator[Pair]:
         yield from likeness.alike(stage.slug, texts)
 
 
-def _work(course: Course, entry: Entry) -> tuple[str, str, dict[str, bytes]]:
+def _unseen(works: Sequence[Work]) -> Iterator[str]:
+    """Files of which more is there than was compared."""
+    for student, _, files in works:
+        for file, content in sorted(files.items()):
+            code = decoded(content)
+            more = len(code) - MOST_CHARACTERS
+            if more > 0:
+                yield f"{student}: {file} goes on for {more} characters that were not compared"
+            elif hiding := sorted(set(HIDING.findall(code))):
+                yield f"{student}: {file} makes code of what is not compared: {', '.join(hiding)}"
+
+
+def _work(course: Course, entry: Entry) -> Work:
     """A student's label, where their files lie (a group's are the same), and the files by name."""
     label, source = results.label(entry.key), repr([str(piece.path) for piece in entry.pieces])
     try:
@@ -75,14 +94,14 @@ def _work(course: Course, entry: Entry) -> tuple[str, str, dict[str, bytes]]:
 
 def _text(student: str, source: str, content: bytes, given: Collection[int]) -> likeness.Text:
     code = decoded(content)
-    lines = [line[:LONGEST_LINE] for line in code.split("\n")]
+    lines = [line[:LONGEST_LINE] for line in code[:MOST_CHARACTERS].split("\n")]
     return likeness.text(student, source, lines, words(code), given)
 
 
 def decoded(content: bytes) -> str:
-    """A file's beginning as text, with one kind of line end; what is not UTF-8 is marked."""
-    text = content[:MOST_BYTES].decode("utf-8-sig", "replace")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    """A file as text without comments that have their lines to themselves; what is not UTF-8 is marked."""
+    text = content.decode("utf-8-sig", "replace")
+    return COMMENT.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def words(code: str) -> list[Word]:
@@ -102,7 +121,7 @@ def words(code: str) -> list[Word]:
 
     found: list[Word] = []
     line = 0
-    for kind, text in PythonLexer(stripnl=False, ensurenl=False).get_tokens(code):
+    for kind, text in PythonLexer(stripnl=False, ensurenl=False).get_tokens(code[:MOST_CHARACTERS]):
         said = word(kind, text)
         is_more = said == "string" and found and found[-1][0] == said
         if said and not is_more and len(found) < MOST_WORDS:

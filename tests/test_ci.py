@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from grader import __version__, seal
+from grader import __version__, given, seal
 from grader.ci import KEY
 from grader.cli import cli
 from grader.course import Course
@@ -166,6 +166,24 @@ def test_a_seal_stays_shut_where_a_submission_could_look(repository: Course) -> 
     done = grade("--isolation", "process")
     assert done.exit_code == 3
     assert "stays sealed: at isolation `process`" in done.output
+
+
+@pytest.mark.parametrize("points", ["nan", "-1", "9"])
+def test_points_that_can_t_be_had_are_not_asked_for(graded: None, points: str) -> None:
+    done = grade("--min-points", points)
+    assert done.exit_code == 2
+    assert "can't be asked for" in done.output
+
+
+def test_a_seal_stays_shut_where_what_grades_was_changed(repository: Course) -> None:
+    checks = repository.public_tests(repository.stages[0])
+    files = {f"tests_public/{checks.name}": given.digest(checks.read_bytes())}
+    given.write(repository.root, given.Given(files=files))
+    checks.write_text(checks.read_text() + "\n# easier\n")
+    done = grade()
+    assert done.exit_code == 3
+    assert f"not as it was given: tests_public/{checks.name}" in done.output
+    assert report(repository)["possible"] == 4
 
 
 def test_grading_in_process_is_refused(repository: Course) -> None:

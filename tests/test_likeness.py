@@ -201,3 +201,24 @@ def test_the_command_alone_grades_nothing(course: Course, class_: Path) -> None:
     assert done.exit_code == 0, done.output
     assert sorted(path.name for path in out.iterdir()) == ["similarity.csv", "similarity.html"]
     assert f"wrote {out / 'similarity.html'}" in done.output
+
+
+def test_a_long_comment_hides_no_copy(course: Course, class_: Path) -> None:
+    for student in ("ada", "bob"):
+        long = "#" + student * similarity.MOST_CHARACTERS + "\n"
+        hand_in(class_, student, course.stage("stage2").file, long + solution(course, "stage2"))
+    assert ("ada", "bob", "stage2") in listed(course, class_)
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("x = 1\n" * similarity.MOST_CHARACTERS, "characters that were not compared"),
+        ("exec('x = 1')\n", "makes code of what is not compared: exec"),
+    ],
+)
+def test_what_was_not_compared_is_named(course: Course, class_: Path, code: str, why: str) -> None:
+    hand_in(class_, "ada", course.stage("stage2").file, code)
+    listed(course, class_)
+    assert f"ada: {course.stage('stage2').file}" in page(class_)
+    assert why in page(class_)

@@ -136,6 +136,21 @@ def test_a_refused_pack_leaves_an_earlier_one_as_it_was(student: Course) -> None
     assert (student.root / "handin.zip").read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["exercises/stage1_one.py", "README.md", "other.zip"])
+def test_a_file_that_is_no_pack_is_not_written_over(student: Course, name: str) -> None:
+    path = student.root / name
+    before = b"PK\x03\x04" if name == "other.zip" else path.read_bytes() if path.exists() else b"mine"
+    path.write_bytes(before)
+    done = packed(student, "--out", str(path))
+    assert done.exit_code == 2
+    assert "is there, and no pack" in done.output
+    assert path.read_bytes() == before
+
+
+def test_a_pack_is_written_over_the_last_one(student: Course) -> None:
+    assert packed(student).exit_code == packed(student).exit_code == 0
+
+
 def test_results_have_their_measure(student: Course, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack, "MAX_RESULTS_BYTES", 10)
     done = packed(student)

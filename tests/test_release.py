@@ -17,9 +17,10 @@ from click.testing import CliRunner, Result
 from ruamel.yaml import YAML
 
 from grader import course as courses
-from grader import given, leaks, release
+from grader import given, leaks, release, scaffold
 from grader.cli import cli
 from grader.course import Course
+from grader.faults import Mistake
 
 ROOT = Path(__file__).resolve().parent.parent
 COURSE = courses.load(ROOT)
@@ -35,7 +36,8 @@ def course(tiny: Course) -> Course:
     """The tiny course with solutions and hidden checks of its own, and not the words of `grade dev new`."""
     for stage in tiny.stages:
         solution, hidden = tiny.solutions / stage.file, tiny.hidden_tests(stage)
-        solution.write_text(solution.read_text().replace("    return 2 * number\n", DOUBLED))
+        own = solution.read_text().replace("    return 2 * number\n", DOUBLED)
+        solution.write_text(own.replace(scaffold.PROMPT, "Twice as much"))
         text = (
             hidden.read_text().replace("other_numbers", "far_from_nought").replace("other numbers", "far out")
         )
@@ -320,3 +322,8 @@ def test_the_commands_of_a_template_grade_a_students_repository(
     asked = (bin_ / "asked").read_text()
     assert "-e .[ci]" in asked
     assert "download.pytorch.org/whl/cpu" in asked
+
+
+def test_a_stage_that_is_still_the_scaffold_is_not_handed_out(tiny: Course, tmp_path: Path) -> None:
+    with pytest.raises(Mistake, match="stage1 is still as `grade dev new` made it"):
+        release.release(tiny, release.Wanted(tmp_path / "out"), print)

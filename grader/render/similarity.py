@@ -14,8 +14,10 @@ TEMPLATE, STYLES = "similarity.html.j2", ("index.css", "similarity.css")
 MOST_COUPLES = 100  # shown; the table has them all
 
 
-def render(couples: Mapping[tuple[str, str], Sequence[Pair]], *, course: str, works: int) -> str:
-    """The page; all text is escaped."""
+def render(
+    couples: Mapping[tuple[str, str], Sequence[Pair]], unseen: Sequence[str], *, course: str, works: int
+) -> str:
+    """The page; `unseen` says of which files more is there than was compared. All text is escaped."""
     environment = page.environment()
     environment.filters["one_line"] = one_line
     css = "".join((page.FOLDER / name).read_text(encoding="utf-8") for name in STYLES)
@@ -25,6 +27,7 @@ def render(couples: Mapping[tuple[str, str], Sequence[Pair]], *, course: str, wo
         course=course,
         works=works,
         fewest=FEWEST,
+        unseen=unseen,
         shown=shown,
         css=Markup(css),  # our own files, and neither has a `<`
         policy=page.policy(css),
