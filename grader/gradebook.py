@@ -35,6 +35,7 @@ class Row:
 
     `failed` and `unwritten` hold ids of checks, `diagnoses` names of known bugs, each once. `submitted_at` is
     ISO 8601, empty where it is not known; `hours_late` is None where nothing was held against a due date;
+    `account` is the course platform's own for them, `canvas:NUMBER:NAME`, where it named what was handed in.
     `penalty` is the share of the points that lateness costs. `checks_s` of `report_s` was spent in checks.
     """
 
@@ -45,6 +46,7 @@ class Row:
     email: str = ""
     on_roster: bool = True
     late: bool = False
+    account: str = ""
     stages: dict[str, float] = field(default_factory=dict)
     verdicts: dict[str, int] = field(default_factory=dict)
     failed: tuple[str, ...] = ()

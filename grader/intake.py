@@ -82,6 +82,12 @@ class Entry:
     def late(self) -> bool:
         return any(piece.named.late for piece in self.pieces)
 
+    @property
+    def account(self) -> str:
+        """The platform's account that handed it in, where a platform wrote the names and they agree."""
+        accounts = {piece.named.account for piece in self.pieces} - {""}
+        return fit(accounts.pop()) if len(accounts) == 1 else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Intake:

@@ -152,6 +152,7 @@ def _personal(row: Row, entry: Entry) -> Row:
         late=entry.late,
         on_roster=not entry.is_stranger,
         submitted_at=entry.submitted_at,
+        account=entry.account,
     )
 
 

@@ -22,6 +22,7 @@ MOODLE = re.compile(r"(?P<name>.+?)_(?P<user>\d+)_assignsubmission_(?P<kind>[a-z
 class Named:
     """What a name says: the student, what else they may be known by, and the file as they named it.
 
+    `account` is the platform's own for them, `canvas:NUMBER:NAME`, where it wrote the name.
     `file` is empty where the name is a whole submission's. Of two uploads the one with the greater `attempt`
     is the later; `late` is the platform's own mark; `number` the student's on the platform, which may be
     the roster's id; `submitted_at` is the platform's time in ISO 8601, empty where it tells none.
@@ -34,16 +35,25 @@ class Named:
     attempt: tuple[int, int] = (0, 0)
     number: str = ""
     submitted_at: str = ""
+    account: str = ""
 
 
 def parse(name: str, stage_files: Sequence[str], *, is_folder: bool = False) -> Named:
     """Read an entry's name. `student` is empty for a bare stage file, which does not say whose it is."""
     if not is_folder and (found := CANVAS.fullmatch(name)):
         attempt = int(found["attempt"][:18]), copies(found["file"])
-        student, number = f"{found['name']}_{found['user']}", found["user"]
-        return Named(student, (found["name"],), original(found["file"]), bool(found["late"]), attempt, number)
+        return Named(
+            f"{found['name']}_{found['user']}",
+            (found["name"],),
+            original(found["file"]),
+            bool(found["late"]),
+            attempt,
+            number=found["user"],
+            account=f"canvas:{found['user']}:{found['name']}",
+        )
     if found := MOODLE.fullmatch(name):  # its number is on nobody's roster
-        return Named(f"{found['name']}_{found['user']}", (found["name"],), original(found["file"]))
+        student, account = f"{found['name']}_{found['user']}", f"moodle:{found['user']}:{found['name']}"
+        return Named(student, (found["name"],), original(found["file"]), account=account)
     if is_folder:
         return Named(name)
     plain = original(name)

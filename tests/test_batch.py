@@ -194,6 +194,27 @@ def test_everybody_has_reports_and_a_line(course: Course, class_: Path, graded: 
     assert "3 students: 3 graded" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "account"),
+    [
+        ("doejane_77_8_stage1_part.py", "canvas:77:doejane"),
+        ("Jane Doe_77_assignsubmission_file_", "moodle:77:Jane Doe"),
+        ("doejane_77.py", ""),
+    ],
+)
+def test_only_a_platforms_own_name_tells_an_account(
+    name: str, account: str, course: Course, tmp_path: Path, graded: list[str]
+) -> None:
+    if name.endswith(".py"):
+        (tmp_path / "class").mkdir()
+        (tmp_path / "class" / name).write_text("pass")
+    else:
+        hand_in(tmp_path / "class", name, "pass")
+    grade(course, tmp_path / "class")
+    (row,) = json.loads((tmp_path / "out" / "summary.json").read_text())["rows"]
+    assert row["account"] == account
+
+
 def test_a_class_that_passes_everything_is_status_nought(
     course: Course, tmp_path: Path, graded: list[str]
 ) -> None:

@@ -331,7 +331,8 @@ def test_a_student_is_known_by_id_login_and_last_by_name(line: str, class_: Path
 
 
 def test_a_number_of_canvass_own_download_is_its_id(tmp_path: Path) -> None:
-    folder = written(tmp_path / "results", row(some("doejane_77")), reports=(some("doejane_77"),))
+    jane = row(some("doejane_77"), account="canvas:77:doejane")
+    folder = written(tmp_path / "results", jane, reports=(some("doejane_77"),))
     text, _ = canvas(folder, tmp_path, students('"Doe, Jane",78,,j,S,', '"Doe, Jane",77,,k,S,'), column="P")
     assert text == students('"Doe, Jane",78,,j,S,', '"Doe, Jane",77,,k,S,5.33')
 
@@ -343,6 +344,81 @@ def test_an_id_is_not_somebody_elses_number(tmp_path: Path) -> None:
     assert text == students(lines[0], lines[1] + "5.33")
 
 
+def canvas_of(rows: tuple[Row, ...], lines: tuple[str, ...], tmp_path: Path) -> tuple[list[str], str]:
+    """The students' lines of a gradebook that these rows went into, and all that was said."""
+    folder = written(tmp_path / "results", *rows)
+    text, said = canvas(folder, tmp_path, students(*lines), column="P")
+    return text.splitlines()[2:], "\n".join(said)
+
+
+def scored(student: str, points: float, **more: object) -> Row:
+    stages = {"stage1": points, "stage2": 0.0}
+    return Row(student, State.GRADED, "x", stages=stages, **more)  # type: ignore[arg-type]
+
+
+TEST_STUDENT = '"Student, Test",5,,t,S,'
+
+
+@pytest.mark.parametrize(
+    "zoe",
+    [
+        scored("zoe_5", 9),
+        scored("5", 9),
+        scored("zoe_5", 9, account="canvas:5:zoe"),
+        scored("zoe_5", 9, account="moodle:5:Test Student"),
+        scored("zoe", 9, name="Zoe Roe", account="canvas:5:zoe"),
+    ],
+    ids=["plain", "number", "other_name", "other_platform", "on_the_roster"],
+)
+def test_a_number_in_a_name_takes_nobodys_line(zoe: Row, tmp_path: Path) -> None:
+    (line,), said = canvas_of(
+        (zoe,), (TEST_STUDENT if "moodle" not in zoe.account else '"X, Y",5,,t,S,',), tmp_path
+    )
+    assert line.endswith(",S,")
+    assert f"in the results, not in the table: {zoe.student}" in said
+
+
+@pytest.mark.parametrize("name", ["Garcia Lopez, Maria", "María García López", "LOPEZ, Maria Garcia"])
+def test_a_platforms_number_is_its_students_however_the_table_writes_the_name(
+    name: str, tmp_path: Path
+) -> None:
+    maria = scored("garcialopezmaria_77", 9, account="canvas:77:garcialopezmaria")
+    (line,), _ = canvas_of((maria,), (f'"{name}",77,,k,S,',), tmp_path)
+    assert line.endswith(",S,9")
+
+
+def test_an_exact_match_goes_before_one_by_name(tmp_path: Path) -> None:
+    other = scored("bob_2", 1, account="canvas:9:obrienbob")
+    bob = scored("bob", 9)
+    for rows in ((bob, other), (other, bob)):
+        (line, _), said = canvas_of(rows, ('"O\'Brien, Bob",2,bob,b,S,', TEST_STUDENT), tmp_path)
+        assert line.endswith(",S,9")
+        assert "in the results, not in the table: bob_2" in said
+        (tmp_path / "filled.csv").unlink()
+
+
+def test_the_roster_goes_before_a_stranger(tmp_path: Path) -> None:
+    rows = (scored("bob@x.org", 1, on_roster=False), scored("b1", 9, email="bob@x.org"))
+    (line,), _ = canvas_of(rows, ('"O\'Brien, Bob",2,,bob@x.org,S,',), tmp_path)
+    assert line.endswith(",S,9")
+
+
+def test_one_who_could_be_two_costs_nobody_else_their_points(tmp_path: Path) -> None:
+    rows = (scored("bob", 9), scored("j1", 1, name="Jane Doe"), scored("j2", 2, name="Jane Doe"))
+    (bob, jane), said = canvas_of(rows, ('"O\'Brien, Bob",2,bob,b,S,', '"Doe, Jane",3,,j,S,'), tmp_path)
+    assert bob.endswith(",S,9")
+    assert jane.endswith(",S,")
+    assert "not to be told apart: line 4 could be `j1` or `j2`" in said
+
+
+def test_a_participants_number_needs_no_name_where_the_worksheet_has_none(tmp_path: Path) -> None:
+    folder = written(tmp_path / "results", scored("Participant_13", 9, account="moodle:13:Participant"))
+    template, out = tmp_path / "w.csv", tmp_path / "o.csv"
+    template.write_text("Identifier,Status,Grade\nParticipant 12,,\nParticipant 13,,\n")
+    handed_on(folder, "moodle", out, template=template)
+    assert out.read_text().endswith("Participant 12,,\nParticipant 13,,9\n")
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
@@ -351,12 +427,12 @@ def test_an_id_is_not_somebody_elses_number(tmp_path: Path) -> None:
         (('"X, Y",1,ada,bob,S,',), "line 3 could be `ada` or `bob`"),
     ],
 )
-def test_two_that_could_be_meant_are_an_error_and_no_guess(
+def test_two_that_could_be_meant_are_named_and_no_guess(
     lines: tuple[str, ...], said: str, class_: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(Mistake, match=re.escape(said)):
-        canvas(class_, tmp_path, students(*lines), column="P")
-    assert not (tmp_path / "filled.csv").exists()
+    text, told = canvas(class_, tmp_path, students(*lines), column="P")
+    assert text == students(*lines)
+    assert f"left as it was, not to be told apart: {said}" in told
 
 
 def test_a_name_decides_between_two_ids(class_: Path, tmp_path: Path) -> None:
@@ -423,11 +499,13 @@ def test_moodles_worksheet_is_filled_and_every_other_byte_kept(class_: Path, tmp
 
 
 def test_moodles_number_is_the_participants(tmp_path: Path) -> None:
-    folder = written(tmp_path / "results", row(some("Ada Lovelace_13")), reports=(some("Ada Lovelace_13"),))
+    ada = row(some("Ada Lovelace_13"), account="moodle:13:Ada Lovelace")
+    folder = written(tmp_path / "results", ada, reports=(some("Ada Lovelace_13"),))
     template, out = tmp_path / "w.csv", tmp_path / "o.csv"
-    template.write_text(MOODLE)
+    template.write_text(MOODLE.replace("13,Cyd", "13,Ada Lovelace"))
     handed_on(folder, "moodle", out, template=template)
-    assert "Participant 13,Cyd,cyd,,No submission,5.33," in out.read_text()
+    assert "Participant 13,Ada Lovelace,cyd,,No submission,5.33," in out.read_text()
+    assert "Participant 11,Ada Lovelace,,ADA@example.org,Submitted,," in out.read_text()
 
 
 def test_a_worksheet_in_another_language_needs_its_column_named(class_: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from grader.render.gradesheet import Column, Filled, Keys, Sheet
 from grader.render.prose import points
 
 KEYS = Keys(
+    "canvas",
     number=("ID",),
     id=("SIS User ID", "Integration ID"),
     login=("SIS Login ID",),

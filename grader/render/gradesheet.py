@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +17,7 @@ BOM = "\ufeff"
 COMMAS = (",", ";", "\t")
 CELL = r'(?P<cell>"[^"]*(?:""[^"]*)*"|[^"{comma}\r\n][^{comma}\r\n]*|)(?P<end>{comma}|\r\n|\n|\r|\Z)'
 PARTICIPANT = "participant "  # before the number in a Moodle worksheet
-NUMBER = re.compile(r"(?P<name>.*)_(?P<number>\d+)\Z", re.DOTALL)
+KINDS = ("number", "id", "login", "email", "name")
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ def parse(data: bytes) -> Sheet:
 class Keys:
     """By which columns a platform knows a student: its number, their id, login, email, last their name."""
 
+    platform: str
     number: tuple[str, ...] = ()
     id: tuple[str, ...] = ()
     login: tuple[str, ...] = ()
@@ -100,60 +102,125 @@ class Keys:
     name: tuple[str, ...] = ()
 
 
-def matched(sheet: Sheet, lines: Sequence[int], keys: Keys, marks: Sequence[Mark]) -> dict[int, Mark]:
-    """Whose line is whose; who is in one and not in the other is left out.
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """Whose line is whose, and in words what could be meant twice and is left as it was."""
 
-    Raises ValueError where the table has none of the columns, or a student could be two lines, or a line two
-    students: there is no guessing with grades.
+    lines: dict[int, Mark]
+    unsure: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A student's claim to lines; what is exact goes before what is not, the roster before strangers."""
+
+    mark: Mark
+    lines: frozenset[int]
+    rank: int
+
+    @property
+    def weight(self) -> tuple[int, bool]:
+        return self.rank, not self.mark.row.on_roster
+
+
+@dataclass(frozen=True)
+class _Index:
+    """The lines under each key of each kind, and what their names are made of."""
+
+    platform: str
+    of: Mapping[str, Mapping[str, set[int]]]
+    letters: Mapping[int, set[str]]
+
+    def claim(self, mark: Mark) -> _Claim:
+        """The lines that the strongest of a student's keys names; of several those with their name."""
+        row = mark.row
+        student, email = fold(row.student), fold(row.email)
+        _, _, account = _account(row)
+        by_name = _under(self.of["name"], names_of(row.name or account))
+        exact = _under(self.of["id"], {student}) | _under(self.of["login"], {student, email})
+        exact |= _under(self.of["email"], {student, email}) | self._by_number(row)
+        by_mailbox = _under(self.of["login"], {email.partition("@")[0]})
+        for rank, found in enumerate((exact, by_mailbox, by_name)):
+            if found:
+                return _Claim(mark, frozenset(found if len(found) == 1 else found & by_name or found), rank)
+        return _Claim(mark, frozenset(), 0)
+
+    def _by_number(self, row: Row) -> set[int]:
+        """The lines whose number is the student's: by the platform's word or the roster's, and by name.
+
+        A number in a name that anybody could have given a file is nobody's.
+        """
+        platform, number, account = _account(row)
+        names = {_letters(row.name)} - {""}
+        numbers = [(fold(row.student), names)] if row.name or row.email else []
+        if platform == self.platform:
+            numbers.append((number, names | {_letters(account)}))
+        found = [(line, own) for key, own in numbers for line in _under(self.of["number"], {key})]
+        return {line for line, own in found if not self.letters or own & self.letters[line]}
+
+
+def matched(sheet: Sheet, lines: Sequence[int], keys: Keys, marks: Sequence[Mark]) -> Matched:
+    """Match students and lines; who is in one and not in the other is left out.
+
+    A line that could be two students', or a student who could be two lines, is no guess and no reason to keep
+    everybody else's points. Raises ValueError where the table has none of the columns.
     """
+    index = _index(sheet, lines, keys)
+    claims = [index.claim(mark) for mark in marks]
+    unsure = [
+        f"`{c.mark.student}` could be line {_either(n + 1 for n in sorted(c.lines))}"
+        for c in claims
+        if len(c.lines) > 1
+    ]
+    found: dict[int, Mark] = {}
+    for line in lines:
+        here = [claim for claim in claims if line in claim.lines]
+        best = [claim for claim in here if claim.weight == min(claim.weight for claim in here)]
+        if len(best) > 1:
+            unsure.append(f"line {line + 1} could be {_either(f'`{claim.mark.student}`' for claim in best)}")
+        elif best and len(best[0].lines) == 1:
+            found[line] = best[0].mark
+    return Matched(found, tuple(unsure))
+
+
+def _index(sheet: Sheet, lines: Sequence[int], keys: Keys) -> _Index:
     places = {
         kind: [sheet.header.index(head) for head in getattr(keys, kind) if head in sheet.header]
-        for kind in keys.__slots__
+        for kind in KINDS
     }
     if not any(places.values()):
-        wanted = ", ".join(f"`{head}`" for kind in keys.__slots__ for head in getattr(keys, kind))
+        wanted = ", ".join(f"`{head}`" for kind in KINDS for head in getattr(keys, kind))
         raise ValueError(f"its header has none of the columns {wanted}")
-    index = {kind: _index(sheet, lines, columns, kind == "name") for kind, columns in places.items()}
-    found: dict[int, Mark] = {}
-    for mark in marks:
-        line = _line(mark.row, index)
-        if line in found:
-            raise ValueError(f"line {line + 1} could be `{found[line].student}` or `{mark.student}`")
-        if line is not None:
-            found[line] = mark
-    return found
-
-
-def _index(sheet: Sheet, lines: Sequence[int], columns: Sequence[int], is_name: bool) -> dict[str, set[int]]:
-    index: dict[str, set[int]] = {}
+    of: dict[str, dict[str, set[int]]] = {kind: {} for kind in KINDS}
+    letters: dict[int, set[str]] = {}
     for line in lines:
-        for column in columns:
-            text = sheet.cell(line, column)
-            for key in names_of(text) if is_name else {fold(text).removeprefix(PARTICIPANT)} - {""}:
-                index.setdefault(key, set()).add(line)
-    return index
+        for kind, columns in places.items():
+            cells = [sheet.cell(line, column) for column in columns]
+            for key in {key for text in cells for key in _keys(kind, text)}:
+                of[kind].setdefault(key, set()).add(line)
+            if kind == "name" and columns:
+                letters[line] = {_letters(text) for text in (*cells, "".join(cells))} - {""}
+    return _Index(keys.platform, of, letters)
 
 
-def _line(row: Row, index: Mapping[str, Mapping[str, set[int]]]) -> int | None:
-    """The one line that is this student's: by number, id, login or email, and else by name."""
-    named = NUMBER.fullmatch(row.student)
-    number = {named["number"]} if named else {fold(row.student)}
-    student, email = fold(row.student), fold(row.email)
-    mailbox = email.partition("@")[0]
-    names = names_of(row.name or (named["name"] if named else ""))
-    by_name = _under(index["name"], names)
-    wanted = {"id": {student}, "login": {student, email, mailbox}, "email": {email, student}}
-    found = _under(index["number"], number)
-    if not named and names and index["name"]:
-        found &= by_name  # an id that is somebody else's number by chance: the name speaks against it
-    for kind, known in wanted.items():
-        found |= _under(index[kind], known)
-    if len(found) != 1:
-        found = (found & by_name) or found or by_name
-    if len(found) > 1:
-        lines = " or ".join(str(line + 1) for line in sorted(found))
-        raise ValueError(f"`{row.student}` could be line {lines}")
-    return found.pop() if found else None
+def _keys(kind: str, text: str) -> set[str]:
+    return names_of(text) if kind == "name" else {fold(text).removeprefix(PARTICIPANT)} - {""}
+
+
+def _account(row: Row) -> tuple[str, str, str]:
+    """The platform that named what was handed in, its number for the student and their name there."""
+    platform, _, rest = row.account.partition(":")
+    number, _, name = rest.partition(":")
+    return platform, number, name
+
+
+def _letters(name: str) -> str:
+    """What a name is made of, in whichever order and with whatever between: enough beside a number."""
+    return "".join(sorted(c for c in unicodedata.normalize("NFKD", name.casefold()) if c.isalnum()))
+
+
+def _either(places: Iterable[object]) -> str:
+    return " or ".join(map(str, places))
 
 
 def _under(index: Mapping[str, set[int]], keys: set[str]) -> set[int]:
@@ -192,7 +259,8 @@ class Column:
 
 def filled(sheet: Sheet, lines: Sequence[int], keys: Keys, marks: Sequence[Mark], column: Column) -> Filled:
     """Fill in everybody's total, leave alone the cells of those who have none, name who is missing where."""
-    found = matched(sheet, lines, keys, marks)
+    sure = matched(sheet, lines, keys, marks)
+    found = sure.lines
     given = {line: points(mark.total) for line, mark in found.items() if mark.total is not None}
     values = {line: text for line, text in given.items() if line not in column.kept}
     there = {mark.student for mark in found.values()}
@@ -201,6 +269,7 @@ def filled(sheet: Sheet, lines: Sequence[int], keys: Keys, marks: Sequence[Mark]
     absent = [mark.student for mark in marks if mark.student not in there]
     kept = [found[line].student for line in given if line in column.kept]
     remarks = [f"filled in {plural(len(values), 'student')}"]
+    remarks += [f"left as it was, not to be told apart: {'; '.join(sure.unsure)}"] * bool(sure.unsure)
     remarks += [f"left as it was, excused or locked there: {', '.join(kept)}"] * bool(kept)
     remarks += [f"in the table, not in the results: {'; '.join(unknown)}"] * bool(unknown)
     remarks += [f"in the results, not in the table: {'; '.join(absent)}"] * bool(absent)

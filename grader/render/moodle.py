@@ -13,6 +13,7 @@ from grader.render.gradesheet import Column, Filled, Keys, Sheet
 from grader.render.prose import points
 
 KEYS = Keys(
+    "moodle",
     number=("Identifier",),
     id=("ID number",),
     login=("Username",),
