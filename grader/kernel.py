@@ -6,6 +6,7 @@ and no verdict; the grade is the grader's, which takes the answer out of the not
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import os
@@ -43,11 +44,13 @@ class NotPassed(AssertionError):
 def begin(slug: str) -> None:
     """Put in reach what a stage's answer may import: `gpt2`, and the student's own earlier stages it uses."""
     course = courses.find(Path.cwd())
-    folder = Path(tempfile.gettempdir()) / f"kvgrade-{os.getpid()}"
-    for name, content in _own(course, course.stage(slug)).items():
-        folder.mkdir(mode=0o700, exist_ok=True)
-        (folder / name).write_bytes(content)
-    sys.path[:0] = [place for place in (str(folder), str(course.exercises)) if place not in sys.path]
+    sys.path.insert(0, str(course.exercises))
+    if own := _own(course, course.stage(slug)):
+        folder = tempfile.mkdtemp(prefix="kvgrade-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        for name, content in own.items():
+            (Path(folder) / name).write_bytes(content)
+        sys.path.insert(0, folder)
 
 
 def check(name: str, answer: Sequence[str], executed: Sequence[str] | None = None) -> None:

@@ -12,11 +12,11 @@ import builtins
 import io
 import symtable
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
-MAX_PARSED = 1 << 18  # characters that are read for names: half a second
+MAX_PARSED = 1 << 17  # characters that are read for names, of the answer and of all other cells
+MOST_PIECES = 5000  # statements at the top of a cell, and in all, that are looked at
 BUILT_IN = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # of what is no Python, or too deep
 Binding = (
@@ -48,11 +48,25 @@ class Piece:
     needs: frozenset[str]
 
 
-def joined(answer: str, above: Sequence[str], below: Sequence[str]) -> Along:
-    """Put in what the answer needs from the cells above and below it; an answer that is no Python stays."""
+def joined(
+    answer: str, others: Iterable[tuple[bool, str]], read: Callable[[str], tuple[Piece, ...]]
+) -> Along:
+    """Put in what the answer needs of other cells, each above it or not; what is no Python stays."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _joined(answer, above, below)
+        own = _symbols(answer) if len(answer) <= MAX_PARSED else None
+        if own is None or not own[1]:
+            return Along(answer)
+        pieces = [(is_above, piece) for is_above, text in others for piece in read(text)][:MOST_PIECES]
+        names = _wanted(own, [piece for _, piece in pieces])
+        first = [piece.text for is_above, piece in pieces if is_above and piece.binds & names]
+        last = [piece.text for is_above, piece in pieces if not is_above and piece.binds & names]
+        if not first and not last:
+            return Along(answer)
+        lines, head = list(io.StringIO(answer, newline="")), _header(answer)
+    parts = [*lines[:head], *first, *lines[head:], *last]
+    text = "".join(p if p.endswith(("\n", "\r")) else f"{p}\n" for p in parts)
+    return Along(text, tuple(sorted(names)))
 
 
 def bound(source: str) -> frozenset[str]:
@@ -63,45 +77,31 @@ def bound(source: str) -> frozenset[str]:
     return found[0] if found else frozenset()
 
 
-def _joined(answer: str, above: Sequence[str], below: Sequence[str]) -> Along:
-    own = _symbols(answer) if len(answer) <= MAX_PARSED else None
-    if own is None or not own[1]:
-        return Along(answer)
-    sizes = list(accumulate(map(len, (*above, *below))))
-    read = [_pieces(t) if size <= MAX_PARSED else [] for t, size in zip((*above, *below), sizes)]
-    pieces = [(n < len(above), piece) for n, cell in enumerate(read) for piece in cell]
-    names = _wanted(own, [piece for _, piece in pieces])
-    first = [piece.text for is_above, piece in pieces if is_above and piece.binds & names]
-    last = [piece.text for is_above, piece in pieces if not is_above and piece.binds & names]
-    if not first and not last:
-        return Along(answer)
-    lines = list(io.StringIO(answer, newline=""))
-    head = _header(answer)
-    parts = [*lines[:head], *first, *lines[head:], *last]
-    text = "".join(p if p.endswith(("\n", "\r")) else f"{p}\n" for p in parts)
-    return Along(text, tuple(sorted(names)))
-
-
 def _wanted(own: tuple[frozenset[str], frozenset[str]], pieces: Sequence[Piece]) -> frozenset[str]:
     """The names that the pieces have to give, those that they need of each other too."""
-    bound, missing = own
-    names: frozenset[str] = frozenset()
-    while missing:
-        names |= missing
-        needed = {name for piece in pieces if piece.binds & missing for name in piece.needs}
-        missing = frozenset(needed) - names - bound
-    return names & frozenset(name for piece in pieces for name in piece.binds)
+    giving: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        for name in piece.binds:
+            giving.setdefault(name, []).append(piece)
+    bound, open_ = own
+    wanted, left = set(), list(open_)
+    while left:
+        name = left.pop()
+        if name in giving and name not in wanted and name not in bound:
+            wanted.add(name)
+            left += [needed for piece in giving[name] for needed in piece.needs]
+    return frozenset(wanted)
 
 
-def _pieces(cell: str) -> list[Piece]:
+def pieces(cell: str) -> tuple[Piece, ...]:
     """The definitions, imports and assignments at the top of a cell; none of what is no Python."""
     try:
         body = ast.parse(cell).body
     except UNREADABLE:
-        return []
+        return ()
     lines = list(io.StringIO(cell, newline=""))
-    pieces, seen = [], 0
-    for node in body:
+    found, seen = [], 0
+    for node in body[:MOST_PIECES]:
         begin = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         end = node.end_lineno or node.lineno
         is_future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
@@ -109,9 +109,9 @@ def _pieces(cell: str) -> list[Piece]:
             continue
         seen = end
         text = "".join(lines[begin - 1 : end])
-        if found := _symbols(text):
-            pieces.append(Piece(text, *found))
-    return pieces
+        if symbols := _symbols(text):
+            found.append(Piece(text, *symbols))
+    return tuple(found)
 
 
 def _symbols(source: str) -> tuple[frozenset[str], frozenset[str]] | None:

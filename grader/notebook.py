@@ -14,6 +14,7 @@ import re
 import tokenize
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".ipynb"
 MAX_BYTES = 16 << 20
+MOST_CELLS = 10_000
 MOST = 20  # notebooks of one submission that are looked at
 MAJOR = 4  # of the format; 4.0 to 4.5 are alike in what is read here
 SETUP, HELPERS = "-setup", "-helpers"  # ids of an answer's cells that may stand above it, or belong to it
@@ -41,15 +43,15 @@ TOKEN = re.compile(
 STARTS = re.compile(r"^[ \t]*(?:[%!?]|[\w.]+\?)", re.MULTILINE)
 
 
-class _Grading(msgspec.Struct, frozen=True):
+class _Grading(msgspec.Struct, frozen=True, gc=False):
     grade_id: str = ""
 
 
-class _About(msgspec.Struct, frozen=True):
+class _About(msgspec.Struct, frozen=True, gc=False):
     nbgrader: _Grading | None = None
 
 
-class Cell(msgspec.Struct, frozen=True):
+class Cell(msgspec.Struct, frozen=True, gc=False):
     """One cell, as far as it is looked at."""
 
     cell_type: str
@@ -92,9 +94,12 @@ def parse(data: bytes) -> tuple[Cell, ...]:
         major = msgspec.json.decode(data, type=_Format).nbformat
         if major != MAJOR:
             raise SubmissionError(f"it is of notebook format `{major}`, not {MAJOR}; {again}")
-        return tuple(msgspec.json.decode(data, type=_Notebook).cells)
+        cells = tuple(msgspec.json.decode(data, type=_Notebook).cells)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SubmissionError(f"it is not a whole notebook: {error}; {again}") from error
+    if len(cells) > MOST_CELLS:
+        raise SubmissionError(f"it has `{len(cells)}` cells, and at most {MOST_CELLS} are read")
+    return cells
 
 
 def extract(data: bytes, course: Course) -> Extracted:
@@ -103,14 +108,14 @@ def extract(data: bytes, course: Course) -> Extracted:
     A stage whose cells were changed in a way that leaves open what its answer is has a line in the notes, and
     no file. Raises SubmissionError where the notebook itself can't be read.
     """
-    cells = parse(data)
+    cells, read = parse(data), cache(names.pieces)
     files, notes = {}, []
     for stage in course.stages:
         try:
             at = _answer(cells, stage.name)
             if at is None:
                 continue
-            text, said = stage_file(cells, at)
+            text, said = stage_file(cells, at, read)
         except SubmissionError as error:
             notes.append(str(error))
             continue
@@ -135,11 +140,9 @@ def gather(books: Mapping[str, Callable[[], bytes]], have: Sequence[str], course
         elif len(holders) == 1 or own:
             taken = (own or holders)[0]
             files[stage.file] = held[taken].files[stage.file]
-            notes += [
-                f"`{n}` holds `{stage.name}` too: not taken, `{taken}` is" for n in holders if n != taken
-            ]
+            notes += [_passed_over(name, stage.name, taken) for name in holders if name != taken]
         elif holders:
-            both = " and ".join(f"`{name}`" for name in holders)
+            both = " and ".join(f"`{fit(name)}`" for name in holders[:3])
             notes.append(f"cell `{stage.name}` is in {both}: hand in one of them")
     notes += [f"`{fit(name)}`: {note}" for name, book in held.items() for note in book.notes]
     if len(books) > MOST:
@@ -181,7 +184,7 @@ def _answer(cells: Sequence[Cell], name: str) -> int | None:
             raise SubmissionError(f"cell `{name}` is gone, though `{other}` is there; {fresh}")
         return None
     if len(found) > 1:
-        places = " and ".join(str(at + 1) for at in found)
+        places = " and ".join(str(at + 1) for at in found[:3])
         raise SubmissionError(f"cell `{name}` is there more than once, as cells {places}; delete all but one")
     (at,) = found
     if cells[at].cell_type != "code":
@@ -193,19 +196,17 @@ def _answer(cells: Sequence[Cell], name: str) -> int | None:
         raise SubmissionError(f"cell `{name}` is below `{other}`; move it back above it")
     magic = CELL_MAGIC.match(cells[at].text)
     if magic and magic[1] not in PYTHON_MAGICS:
-        raise SubmissionError(
-            f"cell `{name}` begins with `%%{magic[1][:20]}`, so it is not Python; remove that"
-        )
+        raise SubmissionError(f"cell `{name}` begins with `%%{fit(magic[1])}`, so it is not Python")
     return at
 
 
-def stage_file(cells: Sequence[Cell], at: int) -> tuple[str, list[str]]:
-    """The text of a stage file, and what was done to the cell for it."""
+def stage_file(
+    cells: Sequence[Cell], at: int, read: Callable[[str], tuple[names.Piece, ...]] = names.pieces
+) -> tuple[str, list[str]]:
+    """The text of a stage file, and what was done to the cell for it; `read` reads other cells."""
     text, left_out = without_magics(cells[at].text)
     said = [f"lines left out, being IPython's (`%`, `!`, `?`): {left_out}"] * bool(left_out)
-    helpers = cells[at].grade_id + HELPERS
-    above, below = list(_own(cells[:at], helpers)), list(_own(cells[at + 1 :], helpers))
-    along = names.joined(text, above, below)
+    along = names.joined(text, _own(cells, at), read)
     if along.names:
         shown = ", ".join(f"`{name}`" for name in along.names[:5])
         more = f" and {len(along.names) - 5} more" if len(along.names) > 5 else ""
@@ -213,13 +214,19 @@ def stage_file(cells: Sequence[Cell], at: int) -> tuple[str, list[str]]:
     return _ended(along.text), said
 
 
-def _own(cells: Sequence[Cell], helpers: str) -> Iterator[str]:
-    """The Python in the student's own cells, and in the answer's cell for helpers."""
-    for cell in cells:
+def _own(cells: Sequence[Cell], answer: int) -> Iterator[tuple[bool, str]]:
+    """The Python in the student's own cells, and in the answer's one for helpers; whether it is above."""
+    left = names.MAX_PARSED
+    for at, cell in enumerate(cells):
+        is_own = not cell.grade_id or cell.grade_id == cells[answer].grade_id + HELPERS
+        if at == answer or cell.cell_type != "code" or not is_own:
+            continue
+        left -= len(cell.text)
+        if left < 0:
+            return
         magic = CELL_MAGIC.match(cell.text)
-        is_own = not cell.grade_id or cell.grade_id == helpers
-        if cell.cell_type == "code" and is_own and (not magic or magic[1] in PYTHON_MAGICS):
-            yield without_magics(cell.text)[0]
+        if not magic or magic[1] in PYTHON_MAGICS:
+            yield at < answer, without_magics(cell.text)[0]
 
 
 def _ended(text: str) -> str:

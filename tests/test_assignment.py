@@ -220,6 +220,19 @@ def test_what_the_student_prints_goes_to_stdout_alone(
     assert ("hello" in said.out, said.err) == (True, "")
 
 
+def test_a_stage_finds_the_earlier_answers_that_it_uses_in_the_notebooks_beside(
+    built: Path, monkeypatch: pytest.MonkeyPatch, modules: None
+) -> None:
+    monkeypatch.chdir(built)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    kernel.begin("stage5")
+
+    assert {path.name for path in Path(sys.path[0]).iterdir()} == {"stage1_attention.py"}
+    assert sys.path[1] == str(built / "exercises")
+    stage5 = (COURSE.solutions / "stage5_offset.py").read_text(encoding="utf-8")
+    kernel.check("stage5.cache_grows_as_ever", ("OffsetBugGPT",), [stage5])
+
+
 def test_nothing_of_a_check_stays_in_the_kernel(in_kernel: str) -> None:
     before, path = set(sys.modules), list(sys.path)
     kernel.check(in_kernel, ("one",), [RIGHT])

@@ -159,10 +159,19 @@ DEEP = b'{"nbformat": 4, "cells": ' + b"[" * 3_000_000
     [
         book(cell("x = helper\n", "stage1_one", outputs=[BIG]), cell("helper = 1", outputs=[BIG])),
         book(*[cell(f"x{n} = 1\n" * 20) for n in range(500)], cell("x = x499\n", "stage1_one")),
+        book(*[cell(f"x{n} = x{n + 1}") for n in range(5000)], cell("x = x0\n", "stage1_one")),
+        book(cell("y = x\n" * 20_000), cell("x = y\n", "stage1_one")),
         book(cell("!ls (\n'" * 100_000 + "\n", "stage1_one")),
         book(cell("(" * 500_000 + "\n%x\n", "stage1_one")),
     ],
-    ids=["5 MB of outputs", "500 cells", "magics without end", "brackets without end"],
+    ids=[
+        "5 MB of outputs",
+        "500 cells",
+        "a chain of names",
+        "20,000 statements",
+        "magics without end",
+        "brackets without end",
+    ],
 )
 def test_large_notebooks_are_read_quickly(data: bytes, tiny: Course) -> None:
     begun = time.perf_counter()
@@ -187,6 +196,7 @@ def test_large_notebooks_are_read_quickly(data: bytes, tiny: Course) -> None:
         (b'{"nbformat": 4, "x": ' + DEEP, "not a whole notebook"),
         (b" " * (notebook.MAX_BYTES + 1), "is more than"),
         (book(cell("x" * (submission.MAX_FILE_BYTES + 1), "stage1_one")), "`stage1_one.py` is more than"),
+        (book(*[cell("")] * (notebook.MOST_CELLS + 1)), "has `10001` cells"),
         (book(cell("x = 1")), "no notebook with its cell (`stage1_one`)"),
     ],
     ids=[
@@ -200,6 +210,7 @@ def test_large_notebooks_are_read_quickly(data: bytes, tiny: Course) -> None:
         "deep outputs",
         "large",
         "long",
+        "cells",
         "no id",
     ],
 )
