@@ -58,6 +58,8 @@ def load(path: Path, course: Course) -> Submission:
         found, notes = _from_archive(path, course)
     else:
         raise SubmissionError(f"`{path.name}` is no folder, .zip, .tar.gz, stage file or notebook")
+    if not found and notes and path.suffix == notebook.SUFFIX:
+        raise SubmissionError(notes[0])
     if not found:
         raise SubmissionError(
             f"`{path}` holds no stage file (such as `{course.stages[0].file}`)"

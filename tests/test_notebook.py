@@ -224,6 +224,7 @@ def test_what_is_no_notebook_is_refused_in_a_line(
     with pytest.raises(SubmissionError) as caught:
         submission.load(path, tiny)
     assert said in str(caught.value)
+    assert "a.ipynb" in str(caught.value) or "stage1_one.py" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert time.perf_counter() - begun < SLOW_S
 
