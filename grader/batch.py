@@ -11,10 +11,11 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from grader import intake, lateness, marking, order, pool, results, roster
+from grader import destination, intake, lateness, marking, order, pool, results, roster
 from grader.course import Course, Stage
 from grader.faults import Mistake
 from grader.gradebook import Gradebook, Row, State
@@ -98,6 +99,8 @@ def run(course: Course, wanted: Wanted) -> Batch:
         raise Mistake(
             "`--isolation none` would run strangers' code inside the grader; take `process` at least"
         )
+    if not wanted.spared:  # else a regrade's own, beside the results that it holds
+        destination.vet(course, wanted.path, wanted.out)
     if wanted.scheduler is None:
         return _run(course, wanted, marking.conditions(course, wanted.options))
     if wanted.isolation == "process":
@@ -111,7 +114,6 @@ def run(course: Course, wanted: Wanted) -> Batch:
 
 
 def _run(course: Course, wanted: Wanted, conditions: Conditions, workers: Cluster | None = None) -> Batch:
-    begun = time.monotonic()
     deadline = lateness.deadline(wanted.due, wanted.late)
     known = roster.load(wanted.roster) if wanted.roster else Roster()
     lateness.vet(deadline, known.students)
@@ -120,18 +122,23 @@ def _run(course: Course, wanted: Wanted, conditions: Conditions, workers: Cluste
     )
     if wanted.file_times:
         found = intake.by_file_times(found)
-    order.keep(wanted)
-    going = _Going(course, wanted, conditions, workers)
-    going.grade(_jobs(course, wanted, found))
-    book = _book(going, found, time.monotonic() - begun)
-    if deadline:
-        book = lateness.judged(book, deadline, _extensions(found))
-    written = results.write(wanted.out, book)
-    if wanted.similarity:
-        from grader import similarity
+    with nullcontext() if wanted.spared else destination.held(wanted.out):
+        order.keep(wanted)
+        book = _graded(_Going(course, wanted, conditions, workers), found)
+        if deadline:
+            book = lateness.judged(book, deadline, _extensions(found))
+        written = results.write(wanted.out, book)
+        if wanted.similarity:
+            from grader import similarity
 
-        written += similarity.write(course, found, wanted.out)
+            written += similarity.write(course, found, wanted.out)
     return Batch(_status(book), (*_said(book), *(f"wrote {path}" for path in written)))
+
+
+def _graded(going: _Going, found: Intake) -> Gradebook:
+    begun = time.monotonic()
+    going.grade(_jobs(going.course, going.wanted, found))
+    return _book(going, found, time.monotonic() - begun)
 
 
 def _jobs(course: Course, wanted: Wanted, found: Intake) -> list[Job]:

@@ -70,8 +70,10 @@ def export(ctx: click.Context, /, folder: Path | None, isolation: str, **options
 @click.pass_context
 def regrade(ctx: click.Context, /, yes: bool, **options: Any) -> None:
     """Grade a class again, as after a fixed check; show old and new points before writing."""
+    from grader import destination
     from grader import regrade as regrades
 
+    ctx.with_resource(destination.held(options["folder"]))
     done = regrades.grade(course_of(ctx), regrades.Wanted(**options))
     _show(done)
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()

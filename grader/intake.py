@@ -106,9 +106,9 @@ def find(path: Path, course: Course, roster: Roster, *, on_duplicate: str, out: 
     """
     if not path.is_dir():
         raise SubmissionError(f"`{path}` is not a folder; unpack the download first, one entry a student")
-    stage_files = [name for stage in course.stages for name in (stage.file, stage.slug + notebook.SUFFIX)]
+    stage_files = _stage_files(course)
     pieces, aside = [], []
-    for piece in _pieces(path, stage_files, out):
+    for piece in _pieces(path, root(path, course, out), stage_files, out):
         if piece.named.student:
             pieces.append(piece)
         else:
@@ -119,6 +119,23 @@ def find(path: Path, course: Course, roster: Roster, *, on_duplicate: str, out: 
     there = {entry.student for entry in entries}
     missing = tuple(student for student in roster.students if student not in there)
     return Intake(entries, missing, duplicates, tuple(sorted(aside)))
+
+
+def root(path: Path, course: Course, out: Path) -> Path:
+    """The folder whose entries are submissions: `path`, nbgrader's tree in it, or the one around all."""
+    if is_nbgraders(path):
+        return path
+    nbgraders = path / NBGRADER
+    return nbgraders if nbgraders.is_dir() else _unwrapped(path, _stage_files(course), out)
+
+
+def is_nbgraders(folder: Path) -> bool:
+    """Whether it is nbgrader's tree of submissions."""
+    return NBGRADER in (folder.name, folder.resolve().name)
+
+
+def _stage_files(course: Course) -> list[str]:
+    return [name for stage in course.stages for name in (stage.file, stage.slug + notebook.SUFFIX)]
 
 
 def by_file_times(found: Intake) -> Intake:
@@ -163,14 +180,12 @@ def _read(piece: Piece, course: Course) -> tuple[dict[str, bytes], tuple[str, ..
     return work.files, work.info.notes
 
 
-def _pieces(path: Path, stage_files: Sequence[str], out: Path) -> Iterator[Piece]:
+def _pieces(path: Path, root: Path, stage_files: Sequence[str], out: Path) -> Iterator[Piece]:
     """Everything in the class's folder, whichever layout it has."""
-    if path.resolve().name == NBGRADER or (path / NBGRADER).is_dir():
-        root = path if path.resolve().name == NBGRADER else path / NBGRADER
+    if is_nbgraders(root):
         for student in _listed(root, out, is_junk=_left_behind):
             yield from _nbgrader(student, stage_files)
         return
-    root = _unwrapped(path, stage_files, out)
     people = gradescope.submitters(root)
     for entry in _listed(root, out, is_junk=_left_behind):
         piece = _piece(entry, stage_files)

@@ -103,6 +103,8 @@ def load(out: Path) -> Gradebook:
     try:
         return gradebook.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
+        if not path.exists() and (out / ORDER).is_file():
+            raise Mistake(f"`{out}` is not finished: run the same `grade batch` again") from error
         what = f"`{out}` is no folder of results, as `grade batch … --out {out}` writes it"
         raise Mistake(f"{what}: {SUMMARY}: {error}") from error
     except CourseError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from grader import __version__, batch
+from grader import __version__, batch, destination
 from grader import course as courses
 from grader.cli import cli
 from grader.course import Course, Stage
@@ -165,8 +167,8 @@ def hand_in(class_: Path, name: str, text: str, file: str = ONE) -> None:
     (class_ / name / file).write_text(text)
 
 
-def grade(course: Course, class_: Path, *options: str) -> Result:
-    out = class_.parent / "out"
+def grade(course: Course, class_: Path, *options: str, to: Path | None = None) -> Result:
+    out = to or class_.parent / "out"
     words = ["--course", str(course.root), "batch", str(class_), "--out", str(out), "--seed", "s", *options]
     return CliRunner().invoke(cli, words)
 
@@ -186,7 +188,7 @@ def test_everybody_has_reports_and_a_line(course: Course, class_: Path, graded: 
     assert graded == [f"{name}:stage{n}" for name in ("ada", "bob", "cyd") for n in (1, 2)]
     out = class_.parent / "out"
     assert sorted(p.name for p in out.iterdir()) == [
-        "ada", "batch.json", "bob", "cyd", "index.html", "scores.csv", "summary.json"
+        ".lock", "ada", "batch.json", "bob", "cyd", "index.html", "scores.csv", "summary.json"
     ]  # fmt: skip
     assert sorted(p.name for p in (out / "ada").iterdir()) == ["report.html", "report.json", "student.html"]
     assert [scores(class_)[n]["total"] for n in ("ada", "bob", "cyd")] == ["20", "0", "0"]
@@ -544,3 +546,118 @@ def test_a_batch_is_held_against_its_due_date(course: Course, class_: Path, grad
     graded.clear()
     assert grade(course, class_, "--due", "1970-01-12T14:40").exit_code == 2
     assert graded == []
+
+
+# Where the results go
+
+
+def everything(folder: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("class", "is where the submissions are"),
+        (".", "holds the submissions"),
+        ("class/ada", "is not empty and no batch made it"),
+        ("class/ada/results", "lies inside of what is taken for a submission"),
+        ("class/new/results", "lies inside of what is taken for a submission"),
+        ("course", "is not empty and no batch made it"),
+        ("course/exercises", "is in the course's own folders"),
+        ("course/solutions/results", "is in the course's own folders"),
+        ("course/tests_hidden", "is in the course's own folders"),
+        ("course/tests_public/a/b", "is in the course's own folders"),
+        ("course/docs", "is in the course's own folders"),
+        ("course/hardware_profiles/x", "is in the course's own folders"),
+        ("thesis", "is not empty and no batch made it"),
+        ("course/../class/../thesis", "is not empty and no batch made it"),
+        ("/dev/null/x", "can't be written"),
+    ],
+)
+def test_results_go_nowhere_where_something_else_is(
+    out: str, said: str, course: Course, class_: Path, tmp_path: Path, graded: list[str]
+) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "scores.csv").write_text("mine")
+    before = everything(tmp_path)
+    done = grade(course, class_, to=tmp_path / out)
+    assert (done.exit_code, graded) == (2, []), done.output
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("out", ["class/results", "course/results", "course/results/week1", "empty", "a/b"])
+def test_results_may_go_beside_the_submissions_and_into_the_course(
+    out: str, course: Course, class_: Path, tmp_path: Path, graded: list[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for _ in range(2):
+        done = grade(course, class_, to=tmp_path / out)
+        assert done.exit_code == 1, done.output
+    assert "3 students: 3 graded" in done.stdout
+
+
+def test_results_may_go_beside_the_submissions_in_the_one_folder_around_them(
+    course: Course, class_: Path, graded: list[str]
+) -> None:
+    class_.rename(class_.with_name("inner"))
+    class_.mkdir()
+    class_.with_name("inner").rename(class_ / "inner")
+    assert "3 graded" in grade(course, class_, to=class_ / "inner" / "results").stdout
+    assert "lies inside" in grade(course, class_, to=class_ / "other" / "results").stderr
+
+
+def test_results_may_go_anywhere_beside_nbgraders_submissions(
+    course: Course, class_: Path, graded: list[str]
+) -> None:
+    class_.rename(class_.with_name("submitted"))
+    class_.mkdir()
+    class_.with_name("submitted").rename(class_ / "submitted")
+    assert "3 graded" in grade(course, class_, to=class_ / "graded" / "ps1").stdout
+
+
+def test_a_batch_killed_at_its_first_write_goes_on(course: Course, class_: Path, graded: list[str]) -> None:
+    out = class_.parent / "out"
+    out.mkdir()
+    for name in (".lock", ".batch.json.x1y2", ".DS_Store"):
+        (out / name).touch()
+    assert grade(course, class_).exit_code == 1
+
+
+def test_a_second_batch_leaves_the_first_alone(course: Course, class_: Path, graded: list[str]) -> None:
+    out = class_.parent / "out"
+    with destination.held(out):
+        done = grade(course, class_)
+    assert (done.exit_code, graded) == (2, [])
+    assert "another `grade batch` or `grade regrade` is at work" in done.stderr
+    assert not (out / "batch.json").exists()
+    assert grade(course, class_).exit_code == 1
+
+
+def test_two_batches_may_go_on_side_by_side_elsewhere(
+    course: Course, class_: Path, graded: list[str]
+) -> None:
+    with destination.held(class_.parent / "other"):
+        assert grade(course, class_).exit_code == 1
+
+
+def test_a_killed_batch_holds_nothing(course: Course, class_: Path, graded: list[str]) -> None:
+    out = class_.parent / "out"
+    life = "import os, pathlib, sys; from grader import destination\n"
+    life += "with destination.held(pathlib.Path(sys.argv[1])): os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", life, str(out)], check=False).returncode == -9
+    assert grade(course, class_).exit_code == 1
+
+
+def test_nothing_is_said_to_be_no_results_that_is_only_not_finished(
+    course: Course, class_: Path, graded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch.pool, "run", one_by_one(stop_after=1))
+    assert grade(course, class_).exit_code == 130
+    out = str(class_.parent / "out")
+    for words in (["export", out, "--to", "otter", "--out", f"{out}.csv"], ["regrade", out]):
+        done = CliRunner().invoke(cli, ["--course", str(course.root), *words])
+        assert done.exit_code == 2
+        assert done.stderr == f"grade: `{out}` is not finished: run the same `grade batch` again\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from grader import __version__, batch, regrade
+from grader import __version__, batch, destination, regrade
 from grader import course as courses
 from grader.changes import Change, between, to_csv
 from grader.cli import cli
@@ -266,3 +266,16 @@ def test_the_table_has_old_and_new_side_by_side() -> None:
     text = changed.table([Change("[red]ada", "stage1", None, 2.5)], 60, colour=False)
     assert text.splitlines()[1].split() == ["[red]ada", "stage1", "-", "2.5"]
     assert "\x1b[" in changed.table([Change("ada", "stage1", 1.0, 2.5)], 60, colour=True)
+
+
+def test_a_regrade_and_a_batch_do_not_disturb_each_other(
+    course: Course, results: Path, tmp_path: Path, graded: list[str]
+) -> None:
+    words = ["batch", str(tmp_path / "class"), "--out", str(results), "--seed", "s"]
+    with destination.held(results):
+        for command in (words, ["regrade", str(results), "--yes"]):
+            done = CliRunner().invoke(cli, ["--course", str(course.root), *command])
+            assert done.exit_code == 2
+            assert "is at work in" in done.stderr
+    assert graded == []
+    assert not (results / regrade.STAGED).exists()
