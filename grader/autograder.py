@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from grader import session
+from grader import destination, session
 from grader.course import Course
 from grader.faults import Mistake
 from grader.session import Options
@@ -27,11 +27,13 @@ SCRIPT, PLAIN = 0o100755 << 16, 0o100644 << 16
 LEVEL = "isolation=confined"
 
 
-def build(course: Course, out: Path, isolation: str) -> tuple[str, ...]:
+def build(course: Course, out: Path, isolation: str, *, force: bool = False) -> tuple[str, ...]:
     """Write the zip; give what to say of it. The same course gives the same bytes.
 
-    Raises Mistake where it can't be written, CourseError where the course has no readable seed secret.
+    Raises Mistake where it can't be written or, without `force`, is there already, CourseError where
+    the course has no readable seed secret.
     """
+    destination.vet_new(out, force=force)
     session.secret_of(course, Options())  # makes it, so that every submission there is graded with the same
     data = _packed(course, isolation)
     try:

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grader.faults import Mistake
-from grader.options import CLASS, CONDITIONS, EXPORT, HANDED_IN, PUBLIC_ONLY, REGRADE, course_of, taking
+from grader.options import (
+    CLASS,
+    CONDITIONS,
+    EXPORT,
+    HANDED_IN,
+    PUBLIC_ONLY,
+    REGRADE,
+    course_of,
+    taking,
+    vet_export,
+)
 
 if TYPE_CHECKING:
     from grader.regrade import Regraded
@@ -53,14 +63,14 @@ def export(ctx: click.Context, /, folder: Path | None, isolation: str, **options
     from grader import autograder
     from grader import export as exports
 
+    vet_export(ctx, options["to"])
     if options["to"] == "gradescope-autograder":
-        lines = autograder.build(course_of(ctx), options["out"], isolation)
+        lines = autograder.build(course_of(ctx), options["out"], isolation, force=options["force"])
     elif folder is None:
         raise Mistake(f"`--to {options['to']}` needs the folder that `grade batch --out` wrote")
     else:
         lines = exports.run(exports.Wanted(folder, **options))
-    for line in lines:
-        click.echo(line)
+    click.echo("\n".join(lines))
 
 
 @click.command()

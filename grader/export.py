@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grader import overrides, results
+from grader import destination, overrides, results
 from grader import report as reports
 from grader.errors import SubmissionError
 from grader.faults import Mistake
@@ -38,6 +38,7 @@ class Wanted:
     overrides: Path | None = None
     raw: bool = False
     hidden: str = "visible"
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ def run(wanted: Wanted) -> tuple[str, ...]:
     Raises Mistake where something that was named can't be read, or can't be meant.
     """
     book = results.load(wanted.results)
+    made_of = {"template": wanted.template, "file of overrides": wanted.overrides}
+    destination.vet_export(wanted.out, wanted.results, made_of, force=wanted.force)
     given = overrides.load(wanted.overrides) if wanted.overrides else ()
     try:
         marks = overrides.applied(book, given, lambda row: _report(wanted.results, row), raw=wanted.raw)
@@ -83,8 +86,6 @@ def _report(folder: Path, row: Row) -> Report | None:
 def _whole(class_: _Class) -> tuple[str, ...]:
     """Write the one file that the whole class is in."""
     wanted = class_.wanted
-    if wanted.template and wanted.out.resolve() == wanted.template.resolve():
-        raise Mistake(f"`--out {wanted.out}` is the template itself, which is kept: name another file")
     if wanted.to in ("canvas", "moodle") and wanted.template:
         done = _filled(class_, wanted.template)
     elif wanted.to == "canvas":

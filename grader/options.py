@@ -11,15 +11,36 @@ import click
 
 from grader import course as courses
 from grader.course import Course
+from grader.faults import Mistake
 
 ISOLATION = ("auto", "confined", "process", "none")
+COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 ONE_EXPORT = ("gradescope", "github", "classroom50", "junit")
 EXPORTS = ("canvas", "moodle", "otter", *ONE_EXPORT, "gradescope-autograder")
 SEEN = ("visible", "hidden", "after_due_date", "after_published")
+TABLES, OF_A_CLASS = ("canvas", "moodle"), tuple(to for to in EXPORTS if to != "gradescope-autograder")
+FOR = {  # what has a meaning for some forms only
+    "folder": OF_A_CLASS,
+    "template": TABLES,
+    "column": TABLES,
+    "overrides": OF_A_CLASS,
+    "raw": tuple(to for to in OF_A_CLASS if to != "junit"),
+    "hidden": ("gradescope",),
+    "isolation": ("gradescope-autograder",),
+}
 
 Callback = Callable[..., Any]
+
+
+def not_empty(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Refuse an empty value, which would go for none, as where a variable is not set."""
+    if value == "":
+        raise Mistake(f"`{option.opts[0]}` is empty: give it a value, or leave it out")
+    return value
+
+
 OUT = click.Path(path_type=Path, dir_okay=False)
 SUBMISSION = click.option(
     "--submission",
@@ -42,9 +63,17 @@ CONDITIONS = (
         help="How the submission's process is confined; auto takes the best there is.",
     ),
     click.option(
-        "--seed", metavar="TEXT", help="Draw the checks' inputs from this instead of the course's seed."
+        "--seed",
+        metavar="TEXT",
+        callback=not_empty,
+        help="Draw the checks' inputs from this instead of the course's seed.",
     ),
-    click.option("--profile", metavar="NAME", help="Hold timings against this hardware profile."),
+    click.option(
+        "--profile",
+        metavar="NAME",
+        callback=not_empty,
+        help="Hold timings against this hardware profile.",
+    ),
 )
 MEASURED = (
     click.option("--model", default="small", show_default=True, help="small, gpt2, gpt2-random or a folder."),
@@ -124,9 +153,15 @@ EXPORT = (
     click.option("--to", type=click.Choice(EXPORTS), required=True, help="Whose form to write."),
     click.option("--out", type=click.Path(path_type=Path), required=True, help="What to write."),
     click.option("--template", type=OUT, help="The table that Canvas or Moodle exported."),
-    click.option("--column", metavar="NAME", help="Which to fill in.  [default: the course's title; Grade]"),
+    click.option(
+        "--column",
+        metavar="NAME",
+        callback=not_empty,
+        help="Which to fill in.  [default: the course's title; Grade]",
+    ),
     click.option("--overrides", type=OUT, help="Points by hand: student, check or stage, points, why."),
     click.option("--raw", is_flag=True, help="Points as earned, nothing taken off for lateness."),
+    click.option("--force", is_flag=True, help="Write over what is at --out already."),
     click.option(
         "--hidden",
         type=click.Choice(SEEN),
@@ -151,6 +186,15 @@ def course_of(ctx: click.Context) -> Course:
         root.obj = courses.find(root.params.get("course") or Path.cwd())
     course: Course = root.obj
     return course
+
+
+def vet_export(ctx: click.Context, to: str) -> None:
+    """Raise Mistake where an option was given that has no meaning for this form of export."""
+    for option in ctx.command.params:
+        name = option.name or ""
+        if to not in FOR.get(name, EXPORTS) and ctx.get_parameter_source(name) is COMMANDLINE:
+            said = option.opts[0] if name != "folder" else "RESULTS"
+            raise Mistake(f"`{said}` has no meaning for `--to {to}`, only for {', '.join(FOR[name])}")
 
 
 def taking(*options: Callable[[Callback], Callback]) -> Callable[[Callback], Callback]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.faults import Mistake
-from grader.gradebook import Gradebook, Row
+from grader.gradebook import Gradebook, Row, harmless
 from grader.marks import Mark, mark
 from grader.outcome import Outcome, Verdict, Visibility
 from grader.render.prose import one_line, points
@@ -89,14 +89,22 @@ def applied(
     """Everybody's marks; raises ValueError where an override names nobody or nothing, or gives too much."""
     of: dict[str, list[Override]] = {row.student: [] for row in book.rows}
     for one in overrides:
-        of[_row(book, one).student].append(one)
+        before = of[_row(book, one).student]
+        for other in before:
+            if other.what == one.what:
+                both = f"`{one.student}` and `{other.student}` of line {other.line} are one student"
+                raise ValueError(f"line {one.line}: {both}, who has points for `{one.what}` there")
+        before.append(one)
     return tuple(_mark(book, row, of[row.student], report_of, raw=raw) for row in book.rows)
 
 
 def _row(book: Gradebook, one: Override) -> Row:
+    """The student of an override: their id, else as `scores.csv` writes it, else their email likewise."""
     wanted = fold(one.student)
     found = [row for row in book.rows if fold(row.student) == wanted]
-    found = found or [row for row in book.rows if row.email and fold(row.email) == wanted]
+    found = found or [row for row in book.rows if fold(harmless(row.student)) == wanted]
+    emails = [row for row in book.rows if row.email]
+    found = found or [row for row in emails if wanted in (fold(row.email), fold(harmless(row.email)))]
     if len(found) != 1:
         what = "is two students" if found else "is nobody in the results"
         raise ValueError(f"line {one.line}: `{one.student}` {what}; name them as `scores.csv` does")

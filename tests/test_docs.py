@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from grader import __version__, course_page
+from grader import __version__, course_page, overrides
 from grader import course as courses
 from grader.cli import cli
 
@@ -69,6 +69,17 @@ def test_links_resolve(page: Path) -> None:
         if not there.exists() or (anchor and anchor not in anchors(there)):
             broken.append(target)
     assert broken == []
+
+
+def test_the_example_of_points_by_hand_names_what_is_there() -> None:
+    (example,) = re.findall(r"^```text\n(student,.*?)^```", text_of("docs/instructors.md"), re.M | re.S)
+    known = {stage.slug: stage.points for stage in COURSE.stages}
+    for stage in COURSE.stages:
+        for path in COURSE.tests(stage, public_only=True):
+            checks = CHECK.findall(path.read_text(encoding="utf-8"))
+            known |= {f"{stage.slug}.{check}": stage.points for check in checks}
+    for one in overrides.parse(example):
+        assert one.points <= known[one.what]
 
 
 def shell_lines(page: Path) -> Iterator[str]:

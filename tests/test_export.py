@@ -117,7 +117,7 @@ def class_(tmp_path: Path) -> Path:
 
 
 def handed_on(results: Path, to: str, out: Path, **more: object) -> tuple[str, ...]:
-    return export.run(export.Wanted(results, to, out, **more))  # type: ignore[arg-type]
+    return export.run(export.Wanted(results, to, out, force=True, **more))  # type: ignore[arg-type]
 
 
 # What counts
@@ -212,6 +212,21 @@ def test_a_table_of_overrides_is_read_however_it_was_written() -> None:
 def test_an_override_that_cannot_be_meant_names_its_line(lines: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         applied(HEAD + lines + "\n")
+
+
+@pytest.mark.parametrize("written", ["=cmd|'x'", "'=cmd|'x'", "-a@x.org", "'-a@x.org"])
+def test_a_student_is_named_as_they_are_or_as_scores_has_them(written: str) -> None:
+    one = Row("=cmd|'x'", State.GRADED, "x", email="-a@x.org", stages=dict(POSSIBLE))
+    book = Gradebook("C", (one, Row("bob", State.MISSING)), POSSIBLE)
+    given = overrides.parse(f"{HEAD}{written},stage1,1,w\n")
+    marks = overrides.applied(book, given, lambda _: None, raw=False)
+    assert [mark.total for mark in marks] == [5.5, None]
+
+
+def test_one_student_under_two_names_gets_points_for_a_thing_once() -> None:
+    said = "line 3: `ada@x.org` and `ada` of line 2 are one student, who has points for `stage1.b` there"
+    with pytest.raises(ValueError, match=re.escape(said)):
+        applied(HEAD + "ada,stage1.b,2,w\nada@x.org,stage1.b,1,w\n")
 
 
 def test_a_stage_that_was_not_scored_takes_points_as_a_whole() -> None:
@@ -394,7 +409,6 @@ def test_an_exact_match_goes_before_one_by_name(tmp_path: Path) -> None:
         (line, _), said = canvas_of(rows, ('"O\'Brien, Bob",2,bob,b,S,', TEST_STUDENT), tmp_path)
         assert line.endswith(",S,9")
         assert "in the results, not in the table: bob_2" in said
-        (tmp_path / "filled.csv").unlink()
 
 
 def test_the_roster_goes_before_a_stranger(tmp_path: Path) -> None:
@@ -790,12 +804,50 @@ def test_the_command_says_what_it_did(class_: Path, tmp_path: Path) -> None:
     assert f"wrote {tmp_path / 'o.csv'}" in done.stdout
 
 
+def test_an_export_goes_over_what_is_there_only_when_told(class_: Path, tmp_path: Path) -> None:
+    out = tmp_path / "o.csv"
+    out.touch()  # as GitHub lays a step's summary ready
+    assert grade("export", class_, "--to", "otter", "--out", out).exit_code == 0
+    out.write_text("mine")
+    assert grade("export", class_, "--to", "otter", "--out", out).exit_code == 2
+    assert out.read_text() == "mine"
+    assert grade("export", class_, "--to", "otter", "--out", out, "--force").exit_code == 0
+    assert out.read_text() != "mine"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["{tmp}/none", "--to", "otter", "--out", "{tmp}/o"], "is no folder of results"),
         (["--to", "otter", "--out", "{tmp}/o"], "needs the folder that `grade batch --out` wrote"),
-        (["{class}", "--to", "otter", "--out", "{class}/ada"], "can't be written"),
+        (["{class}", "--to", "otter", "--out", "/dev/null/o"], "can't be written"),
+        (["{class}", "--to", "otter", "--out", "{class}/ada"], "lies in the results"),
+        (["{class}", "--to", "otter", "--out", "{class}/ada", "--force"], "lies in the results"),
+        (["{class}", "--to", "junit", "--out", "{class}", "--force"], "lies in the results"),
+        (["{class}", "--to", "otter", "--out", "{tmp}/mine.csv"], "is there already: add `--force`"),
+        (["{class}", "--to", "junit", "--out", "{tmp}/mine"], "is there already: add `--force`"),
+        (["--to", "gradescope-autograder", "--out", "{tmp}/mine.csv"], "is there already: add `--force`"),
+        (
+            [
+                "{class}",
+                "--to",
+                "otter",
+                "--overrides",
+                "{tmp}/mine.csv",
+                "--out",
+                "{tmp}/mine.csv",
+                "--force",
+            ],
+            "is the file of overrides itself",
+        ),
+        (["{class}", "--to", "otter", "--hidden", "hidden", "--out", "{tmp}/o"], "`--hidden` has no meaning"),
+        (["{class}", "--to", "otter", "--column", "A", "--out", "{tmp}/o"], "`--column` has no meaning"),
+        (["{class}", "--to", "otter", "--column", "", "--out", "{tmp}/o"], "`--column` is empty"),
+        (["{class}", "--to", "junit", "--raw", "--out", "{tmp}/o"], "`--raw` has no meaning"),
+        (["{class}", "--to", "github", "--isolation", "process", "--out", "{tmp}/o"], "`--isolation` has no"),
+        (["{class}", "--to", "gradescope-autograder", "--out", "{tmp}/o"], "`RESULTS` has no meaning"),
+        (["batch", "{class}", "--seed", "", "--out", "{tmp}/o"], "`--seed` is empty"),
+        (["all", "--seed", ""], "`--seed` is empty"),
         (["{class}", "--to", "classroom50", "--out", "{tmp}/o"], "`CLASSROOM` is not set"),
     ],
 )
@@ -803,9 +855,13 @@ def test_what_cannot_be_handed_on_is_said_in_one_line(
     words: list[str], said: str, class_: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CLASSROOM", raising=False)
-    done = grade(
-        "export", *(word.replace("{tmp}", str(tmp_path)).replace("{class}", str(class_)) for word in words)
-    )
+    (tmp_path / "mine").mkdir()
+    for mine in (tmp_path / "mine" / "thesis", tmp_path / "mine.csv"):
+        mine.write_text(f"{HEAD}ada,stage1,1,w\n")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    words = [word.replace("{tmp}", str(tmp_path)).replace("{class}", str(class_)) for word in words]
+    done = grade(*(words if words[0] in ("batch", "all") else ["export", *words]))
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     assert done.exit_code == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
