@@ -149,7 +149,9 @@ def test_a_students_view_of_a_hidden_check_keeps_title_verdict_weight_and_catego
         if ours.check.visibility is Visibility.PUBLIC:
             assert theirs == ours
         else:
-            assert theirs.check == replace(ours.check, id=theirs.check.id)
+            has_variant = "[" in ours.check.id  # whose name goes out of the title, for a number
+            title = theirs.check.title if has_variant else ours.check.title
+            assert theirs.check == replace(ours.check, id=theirs.check.id, title=title)
             assert (theirs.verdict, theirs.traceback, theirs.output) == (ours.verdict, "", "")
             assert (theirs.metrics, theirs.seconds) == ({}, 0.0)
 
@@ -232,12 +234,18 @@ def test_writing_makes_the_folder_and_replaces_the_file_whole(tmp_path: Path) ->
     assert [p.name for p in path.parent.iterdir()] == ["last.json"]
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_file_and_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "last.json"
     reports.write(path, "old")
 
-    with pytest.raises(TypeError):
-        reports.write(path, b"new")  # type: ignore[arg-type]
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="no space"):
+        reports.write(path, b"new")
 
     assert path.read_text(encoding="utf-8") == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["last.json"]
