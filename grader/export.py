@@ -67,8 +67,8 @@ def run(wanted: Wanted) -> tuple[str, ...]:
     Raises Mistake where something that was named can't be read, or can't be meant.
     """
     book = results.load(wanted.results)
-    made_of = {"template": wanted.template, "file of overrides": wanted.overrides}
-    destination.vet_export(wanted.out, wanted.results, made_of, force=wanted.force)
+    sources = {"template": wanted.template, "file of overrides": wanted.overrides}
+    destination.vet_export(wanted.out, wanted.results, sources, force=wanted.force)
     given = overrides.load(wanted.overrides) if wanted.overrides else ()
     try:
         marks = overrides.applied(book, given, lambda row: _report(wanted.results, row), raw=wanted.raw)

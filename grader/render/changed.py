@@ -30,7 +30,15 @@ def table(changes: Sequence[Change], width: int, *, colour: bool) -> str:
         points = Text(_dash(change, 3), style=f"{bold}{'green' if rose else 'red'}")
         grid.add_row(Text(change.student), change.stage, _dash(change, 2), points)
     text = StringIO()
-    console = Console(file=text, width=width, force_terminal=colour, no_color=not colour, highlight=False)
+    colours = "standard" if colour else None  # asked for by whom knows the terminal, whatever TERM says
+    console = Console(
+        file=text,
+        width=width,
+        force_terminal=colour,
+        color_system=colours,
+        no_color=not colour,
+        highlight=False,
+    )
     console.print(grid)
     return text.getvalue()
 
