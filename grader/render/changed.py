@@ -30,12 +30,11 @@ def table(changes: Sequence[Change], width: int, *, colour: bool) -> str:
         points = Text(_dash(change, 3), style=f"{bold}{'green' if rose else 'red'}")
         grid.add_row(Text(change.student), change.stage, _dash(change, 2), points)
     text = StringIO()
-    colours = "standard" if colour else None  # asked for by whom knows the terminal, whatever TERM says
     console = Console(
         file=text,
         width=width,
         force_terminal=colour,
-        color_system=colours,
+        color_system="standard" if colour else None,  # who asks knows the terminal, whatever TERM says
         no_color=not colour,
         highlight=False,
     )
