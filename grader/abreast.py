@@ -45,7 +45,7 @@ def grade(
     from grader import pool
 
     begun = time.monotonic()
-    clocked = [s for s in stages if course.by_the_clock(s, public_only=options.public_only)]
+    clocked = [stage for stage in stages if stage in course.timed]
     items, alone = (
         [(submission, stage.slug, part) for stage in some]
         for some, part in (([*stages[-1:], *stages[:-1]], Part.UNTIMED), (clocked, Part.TIMED))

@@ -119,11 +119,6 @@ class Course:
     def hidden_tests(self, stage: Stage) -> Path:
         return self.root / "tests_hidden" / f"test_{stage.name}.py"
 
-    @property
-    def timed(self) -> tuple[Stage, ...]:
-        """The stages that have checks by the clock."""
-        return tuple(stage for stage in self.stages if self.by_the_clock(stage))
-
     def unsealed(self, path: Path) -> bytes | None:
         """What was sealed of this path; None for what is on disk, if anywhere."""
         return self.sealed.get(f"{path.parent.name}/{path.name}") if self.sealed else None
@@ -138,16 +133,23 @@ class Course:
         with_hidden = not public_only and self.has(hidden)
         return (self.public_tests(stage), hidden) if with_hidden else (self.public_tests(stage),)
 
-    def by_the_clock(self, stage: Stage, *, public_only: bool = False) -> bool:
-        """Whether a stage has checks marked `@check(clock=True)`, which a neighbour would disturb."""
+    def read(self, path: Path) -> bytes:
+        """What such a file holds, unsealed or on disk. Raises OSError where it can't be read."""
+        content = self.unsealed(path)
+        return path.read_bytes() if content is None else content
+
+    @cached_property
+    def timed(self) -> tuple[Stage, ...]:
+        """The stages with checks marked `@check(clock=True)`, which a neighbour would disturb."""
         import ast
 
-        return any(
-            isinstance(node, ast.keyword) and node.arg == "clock" and ast.unparse(node.value) == "True"
-            for path in self.tests(stage, public_only=public_only)
-            if self.has(path)
-            for node in ast.walk(ast.parse(self.unsealed(path) or path.read_bytes()))
-        )
+        def is_timed(path: Path) -> bool:
+            return any(
+                isinstance(node, ast.keyword) and node.arg == "clock" and ast.unparse(node.value) == "True"
+                for node in ast.walk(ast.parse(self.read(path)))
+            )
+
+        return tuple(s for s in self.stages if any(is_timed(p) for p in self.tests(s) if self.has(p)))
 
     @cached_property
     def digest(self) -> str:
@@ -159,9 +161,8 @@ class Course:
         files += sorted((self.exercises / "small").glob("*"))
         sha = hashlib.sha256()
         for path in files:
-            content = self.unsealed(path) or (path.read_bytes() if path.is_file() else None)
-            if content is not None:
-                sha.update(path.name.encode() + b"\0" + hashlib.sha256(content).digest())
+            if self.has(path):
+                sha.update(path.name.encode() + b"\0" + hashlib.sha256(self.read(path)).digest())
         return sha.hexdigest()
 
 

@@ -101,7 +101,7 @@ class Grading:
         if hidden is None or hidden not in self.stages or self.course.unsealed(hidden) is None:
             return None
         name = f"{hidden.parent.name}/{hidden.name}"  # pytest wants the path that it was told
-        return Unsealed.from_parent(parent, path=file_path, nodeid=name, source=self.course.unsealed(hidden))
+        return Unsealed.from_parent(parent, path=file_path, nodeid=name, source=self.course.read(hidden))
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         self.found = {self.stages[item.path].slug for item in items}

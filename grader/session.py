@@ -387,7 +387,7 @@ def secret_of(course: Course, options: Options) -> tuple[bytes, str]:
         except OSError:
             pass
     try:
-        secret = (course.unsealed(path) or path.read_bytes()).strip()
+        secret = course.read(path).strip()
     except OSError as error:
         raise CourseError(f"the seed secret `{path}` can't be read: {error.strerror}") from error
     return secret, "secret:" + hashlib.sha256(b"id" + secret).hexdigest()[:12]
