@@ -1,4 +1,4 @@
-"""A hostile archive, read in memory: bounded in bytes, members and time, never unpacked to disk.
+"""A hostile archive, read in memory: bounded in bytes, members and time, never unpacked to disk; and our own.
 
 The standard library's `tarfile` reads a header's announced size into memory, recurses from one long name
 into the next, and takes hours over some headers (CVE-2024-6232); `zipfile` unpacks bzip2 and LZMA without
@@ -12,7 +12,7 @@ import gzip
 import io
 import stat
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,6 +25,7 @@ ZIP_ENTRY = b"PK\x01\x02"  # begins each member's entry in a zip's table
 ENCRYPTED = 0x1  # of a member's flags
 GZIP = b"\x1f\x8b"
 BLOCK = 512
+EPOCH = (1980, 1, 1, 0, 0, 0)  # of what is packed here: a zip can tell no earlier time
 TAR_FILE = (b"0", b"\0")
 
 
@@ -53,6 +54,18 @@ def members(data: bytes) -> list[Member]:
         return list(_tar_members(data))
     except (ValueError, EOFError) as error:
         raise SubmissionError(f"it is not a readable archive, zip or tar: {error}") from error
+
+
+def packed(files: Mapping[str, bytes], executable: Collection[str] = ()) -> bytes:
+    """Make a zip of files by name; the same ones in the same order give the same bytes."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            info = zipfile.ZipInfo(name, EPOCH)
+            info.external_attr = (stat.S_IFREG | (0o755 if name in executable else 0o644)) << 16
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, content)
+    return made.getvalue()
 
 
 def _zip_members(archive: zipfile.ZipFile) -> list[Member]:

@@ -5,25 +5,18 @@ It holds the hidden checks and the seed secret, and no solutions: it is for Grad
 
 from __future__ import annotations
 
-import io
-import os
-import tempfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from grader import destination, session
+from grader import archive, destination, session, submission
 from grader.course import Course
-from grader.faults import Mistake
+from grader.faults import written
 from grader.session import Options
 
 HERE = Path(__file__).parent
 SETUP, RUN = HERE / "gradescope_setup.sh", HERE / "gradescope_run.sh"
 FOLDERS = ("exercises", "tests_public", "tests_hidden", "hardware_profiles")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
-JUNK = {"__pycache__", ".pytest_cache", ".DS_Store"}
-EPOCH = (1980, 1, 1, 0, 0, 0)
-SCRIPT, PLAIN = 0o100755 << 16, 0o100644 << 16
 LEVEL = "isolation=confined"
 
 
@@ -36,10 +29,7 @@ def build(course: Course, out: Path, isolation: str, *, force: bool = False) -> 
     destination.vet_new(out, force=force)
     session.secret_of(course, Options())  # makes it, so that every submission there is graded with the same
     data = _packed(course, isolation)
-    try:
-        _write(out, data)
-    except OSError as error:
-        raise Mistake(f"`{out}` can't be written: {error}") from error
+    written(out, data, 0o600)
     points = sum(stage.points for stage in course.stages)
     return (
         f"wrote {out}: {len(data) >> 10} KiB, isolation `{isolation}`",
@@ -49,20 +39,12 @@ def build(course: Course, out: Path, isolation: str, *, force: bool = False) -> 
 
 
 def _packed(course: Course, level: str) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        run = RUN.read_text(encoding="utf-8").replace(LEVEL, f"isolation={level}")
-        _add(archive, "setup.sh", SETUP.read_bytes(), SCRIPT)
-        _add(archive, "run_autograder", run.encode(), SCRIPT)
-        for name, path in sorted(_files(course)):
-            _add(archive, f"course/{name}", path.read_bytes(), PLAIN)
-    return packed.getvalue()
-
-
-def _add(archive: zipfile.ZipFile, name: str, data: bytes, kind: int) -> None:
-    info = zipfile.ZipInfo(name, EPOCH)
-    info.external_attr, info.compress_type = kind, zipfile.ZIP_DEFLATED
-    archive.writestr(info, data)
+    run = RUN.read_text(encoding="utf-8").replace(LEVEL, f"isolation={level}")
+    scripts = {"setup.sh": SETUP.read_bytes(), "run_autograder": run.encode()}
+    return archive.packed(
+        scripts | {f"course/{name}": path.read_bytes() for name, path in sorted(_files(course))},
+        executable=tuple(scripts),
+    )
 
 
 def _files(course: Course) -> Iterator[tuple[str, Path]]:
@@ -72,19 +54,5 @@ def _files(course: Course) -> Iterator[tuple[str, Path]]:
         if path:
             yield name, path
     for top in (*(course.root / folder for folder in FOLDERS), HERE):
-        for path in top.rglob("*"):
-            if path.is_file() and not path.is_symlink() and JUNK.isdisjoint(path.parts):
-                yield f"{top.name}/{path.relative_to(top)}", path
-
-
-def _write(out: Path, data: bytes) -> None:
-    """Write the whole file or nothing."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, out)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        for path in submission.plain_files(top):
+            yield f"{top.name}/{path.relative_to(top)}", path

@@ -14,7 +14,7 @@ from pathlib import Path
 from grader import export, given, run, seal
 from grader import report as reports
 from grader.course import Course
-from grader.faults import Mistake
+from grader.faults import Mistake, written
 from grader.outcome import Verdict
 from grader.render import github, gitlab, gradescope, junit
 from grader.render.prose import points
@@ -71,11 +71,11 @@ def grade(course: Course, wanted: Wanted, environment: Environment, say: Say) ->
         terminal.end(report)
     for line in filter(None, (remark, str(fault) if fault else "")):
         say(f"grade: {line}")
-    written = [
+    places = [
         *_files(report, wanted.out, environment),
         *_platforms(course, report, wanted.out, environment, say),
     ]
-    say(f"wrote {', '.join(map(str, written))}")
+    say(f"wrote {', '.join(map(str, places))}")
     if fault:
         say("grade: the hidden checks were not run: this is not the student's fault")
         return EXIT_BROKEN
@@ -125,7 +125,7 @@ def _files(report: Report, out: Path, environment: Environment) -> Iterator[Path
     if environment.get("CLASSROOM") and report.exit_status != EXIT_BROKEN:
         forms["result.json"] = export.for_classroom50(report, environment)
     for name, text in forms.items():
-        yield _written(out / name, text)
+        yield written(out / name, text)
 
 
 def _platforms(
@@ -140,13 +140,13 @@ def _platforms(
         for line in github.workflow_commands(report, folder=prefix):
             say(line)
         if summary := environment.get(export.SUMMARY):
-            yield _appended(Path(summary), github.render(report), github.LIMIT_BYTES)
+            yield export.add_summary(report, Path(summary))
         if output := environment.get("GITHUB_OUTPUT"):
             yield _appended(Path(output), "".join(f"{name}={value}\n" for name, value in figures.items()))
     if _is_on(environment, "GITLAB_CI"):
-        yield _written(out / gitlab.QUALITY, gitlab.render(report, folder=prefix))
+        yield written(out / gitlab.QUALITY, gitlab.render(report, folder=prefix))
         upper = (f"{name.upper().replace('-', '_')}={value}\n" for name, value in figures.items())
-        yield _written(out / gitlab.FIGURES, "".join(upper))
+        yield written(out / gitlab.FIGURES, "".join(upper))
 
 
 def _status(report: Report, required: Sequence[str], least: float | None, say: Say) -> int:
@@ -171,23 +171,11 @@ def _is_on(environment: Environment, name: str) -> bool:
     return environment.get(name, "").lower() == "true"
 
 
-def _written(path: Path, text: str) -> Path:
+def _appended(path: Path, text: str) -> Path:
+    """Add to a file of the platform's, which other steps write to."""
     try:
-        reports.write(path, text)
-    except OSError as error:
-        raise Mistake(f"`{path}` can't be written: {error}") from error
-    return path
-
-
-def _appended(path: Path, text: str, most_bytes: int | None = None) -> Path:
-    """Add to a file of the platform's, which other steps write to; nothing where it would get too long."""
-    try:
-        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            if (
-                most_bytes is None
-                or file.tell() + len(text.encode("utf-8", "backslashreplace")) <= most_bytes
-            ):
-                file.write(text)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         raise Mistake(f"`{path}` can't be written: {error}") from error
     return path

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader import destination, overrides, results
-from grader import report as reports
 from grader.errors import SubmissionError
-from grader.faults import Mistake
+from grader.faults import Mistake, written
 from grader.gradebook import Gradebook, Row
 from grader.marks import Mark
 from grader.render import canvas, classroom50, github, gradescope, gradesheet, junit, moodle, otter
@@ -92,7 +91,7 @@ def _whole(class_: _Class) -> tuple[str, ...]:
         raise Mistake("`--to canvas` fills a gradebook that Canvas exported: name it with `--template`")
     else:
         done = Filled(_rendered(class_), ())
-    _write(wanted.out, done.text)
+    written(wanted.out, done.text)
     return (*done.remarks, f"wrote {wanted.out}")
 
 
@@ -122,18 +121,18 @@ def _rendered(class_: _Class) -> str:
 def _each(class_: _Class) -> tuple[str, ...]:
     """Write a file for each student who has a report and points."""
     wanted, without = class_.wanted, []
-    written = 0
+    count = 0
     for mark in class_.marks:
         report = class_.report(mark.row)
         if report is None or mark.total is None:
             without.append(mark.student)
             continue
-        _write(
+        written(
             wanted.out / f"{mark.row.folder}{SUFFIX.get(wanted.to, '.json')}", _of_one(class_, mark, report)
         )
-        written += 1
+        count += 1
     said = [f"nothing for {', '.join(without)}: no report, or no points that count"] * bool(without)
-    return (*said, f"wrote {written} files in {wanted.out}")
+    return (*said, f"wrote {count} files in {wanted.out}")
 
 
 def _of_one(class_: _Class, mark: Mark, report: Report) -> str:
@@ -186,7 +185,7 @@ def handing_on(
         yield handed.append
     except Exception as error:
         if to == "gradescope":
-            _write(place, _ungraded(error))
+            written(place, _ungraded(error))
         raise
     for report in handed:
         _hand_on(report, to, place)
@@ -218,14 +217,27 @@ def _vetted(to: str, out: Path | None) -> Path:
 def _hand_on(report: Report, to: str, out: Path) -> None:
     view = student_view(report)
     if to == "gradescope":
-        _write(out, gradescope.render(report))
+        written(out, gradescope.render(report))
     elif to == "junit":
-        _write(out, junit.render(view))
+        written(out, junit.render(view))
     elif to == "github":
-        before = out.read_text(encoding="utf-8") if out.is_file() else ""  # of other steps
-        _write(out, before + github.render(view, room_bytes=github.LIMIT_BYTES - len(before.encode())))
+        add_summary(view, out)
     elif report.exit_status != EXIT_BROKEN:
-        _write(out, for_classroom50(report, os.environ))
+        written(out, for_classroom50(report, os.environ))
+
+
+def add_summary(view: Report, out: Path) -> Path:
+    """Add a report to a step's summary, behind what other steps wrote and cut to what GitHub takes in all.
+
+    Raises Mistake where it can't be written.
+    """
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(github.render(view, room_bytes=github.LIMIT_BYTES - file.tell()))
+    except OSError as error:
+        raise Mistake(f"`{out}` can't be written: {error}") from error
+    return out
 
 
 def for_classroom50(report: Report, environment: Mapping[str, str]) -> str:
@@ -244,10 +256,3 @@ def _identity(environment: Mapping[str, str], owner: str, graded_at: str) -> cla
         return classroom50.identity(environment, owner, graded_at)
     except ValueError as error:
         raise Mistake(str(error)) from error
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        reports.write(path, text)
-    except OSError as error:
-        raise Mistake(f"`{path}` can't be written: {error}") from error

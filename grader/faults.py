@@ -7,10 +7,12 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any, NoReturn
 
 import click
 
+from grader import report as reports
 from grader.errors import CourseError, GraderError, SubmissionError
 from grader.report import EXIT_BROKEN, EXIT_USAGE
 
@@ -27,6 +29,18 @@ class Mistake(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"grade: {self.message}", file=file, err=True)
+
+
+def written(path: Path, content: str | bytes, mode: int = 0o644) -> Path:
+    """Write a whole file or nothing; return its path.
+
+    Raises Mistake where it can't be written.
+    """
+    try:
+        reports.write(path, content, mode)
+    except OSError as error:
+        raise Mistake(f"`{path}` can't be written: {error}") from error
+    return path
 
 
 @contextmanager

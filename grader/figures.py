@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from grader import memory
 from grader.course import Course
-from grader.faults import Mistake
+from grader.faults import Mistake, written
 from grader.memory import BYTES, SHORT, Question
 
 if TYPE_CHECKING:
@@ -78,12 +78,7 @@ def _question(asked: Asked) -> Question:
 def _write_json(path: Path, footprint: memory.Footprint) -> None:
     import msgspec
 
-    from grader import report as reports
-
-    try:
-        reports.write(path, msgspec.json.format(msgspec.json.encode(footprint)).decode() + "\n")
-    except OSError as error:
-        raise Mistake(f"`{path}` can't be written: {error}") from error
+    written(path, msgspec.json.format(msgspec.json.encode(footprint)) + b"\n")
 
 
 def plot(course: Course, folder: Path | None, profile: str | None) -> Drawn:

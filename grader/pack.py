@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import ast
-import io
 import warnings
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from grader import __version__, given, submission
-from grader import report as reports
+from grader import __version__, archive, given, submission
 from grader.course import Course
 from grader.errors import SubmissionError
-from grader.faults import Mistake
+from grader.faults import Mistake, written
 
 SCHEMA = "kvgrade/pack/v1"
 ABOUT, FILE = "pack.json", "handin.zip"
 RESULTS = "results"
 MAX_RESULTS_BYTES = 16 << 20
-EPOCH = (1980, 1, 1, 0, 0, 0)
-PLAIN = 0o100644 << 16
 
 
 class About(msgspec.Struct, frozen=True):
@@ -65,7 +60,8 @@ def pack(course: Course) -> Packed:
     files = {**{f"exercises/{name}": content for name, content in sorted(work.items())}, **results}
     digests = {name: given.digest(content) for name, content in files.items()}
     about = About(course.title, course.version, course.digest, handed_in.info.digest, digests)
-    return Packed(_zipped(files, about), about, tuple(reasons), remarks)
+    told = msgspec.json.format(msgspec.json.encode(about), indent=1) + b"\n"
+    return Packed(archive.packed({ABOUT: told, **files}), about, tuple(reasons), remarks)
 
 
 def write(packed: Packed, out: Path, *, force: bool) -> None:
@@ -77,10 +73,7 @@ def write(packed: Packed, out: Path, *, force: bool) -> None:
         raise SubmissionError("not packed: mend what is named above, or pack it as it is with `--force`")
     if out.exists() and not _is_pack(out):
         raise Mistake(f"`{out}` is there, and no pack: nothing was written; name another file with `--out`")
-    try:
-        reports.write(out, packed.content)
-    except OSError as error:
-        raise Mistake(f"`{out}` can't be written: {error}") from error
+    written(out, packed.content)
 
 
 def _is_pack(path: Path) -> bool:
@@ -107,7 +100,7 @@ def _results(folder: Path) -> tuple[dict[str, bytes], list[str]]:
     """The files of `results/`, as far as they are plain and not too much; say what is left out."""
     found: dict[str, bytes] = {}
     left, room = [], MAX_RESULTS_BYTES
-    for path in _plain(folder):
+    for path in submission.plain_files(folder):
         name = f"{RESULTS}/{path.relative_to(folder).as_posix()}"
         try:
             content = submission.read(path, room)
@@ -117,21 +110,3 @@ def _results(folder: Path) -> tuple[dict[str, bytes], list[str]]:
         found[name] = content
         room -= len(content)
     return found, left
-
-
-def _plain(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder).parts
-        if path.is_file() and not path.is_symlink() and not any(submission.is_junk(part) for part in inside):
-            yield path
-
-
-def _zipped(files: dict[str, bytes], about: About) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
-        told = msgspec.json.format(msgspec.json.encode(about), indent=1) + b"\n"
-        for name, content in {ABOUT: told, **files}.items():
-            info = zipfile.ZipInfo(name, EPOCH)
-            info.external_attr, info.compress_type = PLAIN, zipfile.ZIP_DEFLATED
-            file.writestr(info, content)
-    return packed.getvalue()

@@ -16,7 +16,7 @@ from pathlib import Path
 from grader import batch, order, results
 from grader.changes import Change, between, to_csv
 from grader.course import Course
-from grader.faults import Mistake
+from grader.faults import written
 from grader.gradebook import Gradebook, State
 from grader.render.prose import plural
 from grader.report import write
@@ -96,7 +96,7 @@ def grade(course: Course, wanted: Wanted) -> Regraded:
     broken = after.count(State.BROKEN)
     regraded = Regraded(wanted.folder, done.status, between(before, after), len(after.rows), fresh, broken)
     if wanted.csv:
-        _write(wanted.csv, to_csv(regraded.changes))
+        written(wanted.csv, to_csv(regraded.changes))
     if not (regraded.is_new or broken):
         shutil.rmtree(staged)
     return regraded
@@ -139,10 +139,3 @@ def _copy(name: str, folder: Path, to: Path) -> None:
     if (folder / name).is_file():
         with (folder / name).open(encoding="utf-8", newline="") as file:
             write(to, file.read())
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write(path, text)
-    except OSError as error:
-        raise Mistake(f"`{path}` can't be written: {error}") from error

@@ -148,11 +148,7 @@ def _files(course: Course) -> Iterator[tuple[str, bytes]]:
 
 
 def _plain(top: Path) -> Iterator[Path]:
-    """The files of a folder, without what programs left there."""
-    for path in sorted(top.rglob("*")):
-        is_junk = any(submission.is_junk(part) for part in path.relative_to(top).parts)
-        if path.is_file() and not path.is_symlink() and not is_junk and path.suffix != ".pyc":
-            yield path
+    return (path for path in submission.plain_files(top) if path.suffix != ".pyc")
 
 
 def _own(course: Course, name: str) -> str:

@@ -239,7 +239,7 @@ def _report_from(data: dict[str, Any]) -> Report:
     return msgspec.convert(flat, Report)
 
 
-def write(path: Path, text: str | bytes) -> None:
+def write(path: Path, text: str | bytes, mode: int = 0o644) -> None:
     """Write a whole file or nothing: through a temporary file beside it, then a rename.
 
     A lone surrogate, as in an undecodable file name, is written as an escape, which JSON reads back.
@@ -250,7 +250,7 @@ def write(path: Path, text: str | bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from grader import figures
 from grader import report as reports
 from grader.course import Course, Stage
 from grader.errors import SubmissionError
-from grader.faults import Mistake
+from grader.faults import Mistake, written
 from grader.report import EXIT_BROKEN, EXIT_PASSED, Report
 from grader.terminal import Terminal
 
@@ -124,12 +124,7 @@ def write_files(report: Report, wanted: Wanted, terminal: Terminal, plots: Seque
     page = partial(_html, plots=plots)
     for path, render in ((wanted.json, reports.to_json), (wanted.html, page), (wanted.junit, _junit)):
         if path:
-            place = _spared(path, report)
-            try:
-                reports.write(place, render(view))
-            except OSError as error:
-                raise Mistake(f"`{place}` can't be written: {error}") from error
-            terminal.remark(f"wrote {place}")
+            terminal.remark(f"wrote {written(_spared(path, report), render(view))}")
 
 
 @contextmanager

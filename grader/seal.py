@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from grader import report as reports
 from grader.course import Course
 from grader.errors import GraderError
-from grader.faults import Mistake
+from grader.faults import Mistake, written
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -57,11 +56,7 @@ def seal(course: Course, out: Path, path: Path) -> tuple[Path, ...]:
     key = parse_key(path.read_text(encoding="utf-8", errors="replace"))
     files = {f"{hidden.name}/{p.name}": p.read_bytes() for p in sorted(hidden.glob("*.py"))}
     files[f"{hidden.name}/{course.seed_secret.name}"] = course.seed_secret.read_bytes()
-    try:
-        reports.write(out, locked(files, key))
-    except OSError as error:
-        raise Mistake(f"`{out}` can't be written: {error}") from error
-    return (out, *made)
+    return (written(out, locked(files, key)), *made)
 
 
 def unsealed(course: Course, path: Path, key_text: str) -> Course:

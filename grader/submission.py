@@ -211,6 +211,14 @@ def is_junk(name: str) -> bool:
     return name in JUNK or name.startswith(("._", "."))
 
 
+def plain_files(top: Path) -> Iterator[Path]:
+    """The files of a folder in order, without links and what programs left there."""
+    for path in sorted(top.rglob("*")):
+        is_left = any(is_junk(part) for part in path.relative_to(top).parts)
+        if path.is_file() and not path.is_symlink() and not is_left:
+            yield path
+
+
 def read(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
     """Read a plain file without following a link that was put there meanwhile."""
     try:

@@ -668,19 +668,6 @@ def test_junit_of_a_class_is_xml_that_a_parser_takes(class_: Path, tmp_path: Pat
 # GitHub
 
 
-def commands(text: str) -> list[str]:
-    """The lines that GitHub's runner takes for commands, between `stop-commands` and its token for none."""
-    found, token = [], ""
-    for line in text.splitlines():
-        if token:
-            token = "" if line.strip() == f"::{token}::" else token
-        elif line.strip().startswith("::stop-commands::"):
-            token = line.strip().removeprefix("::stop-commands::")
-        elif line.lstrip().startswith("::") or "##[" in line:
-            found.append(line)
-    return found
-
-
 def test_annotations_are_escaped_as_githubs_toolkit_does() -> None:
     line = github.command("error", "50%: a\nb, ::c", file="a:b,c.py", title="100%\nx")
     assert line == "::error file=a%3Ab%2Cc.py,title=100%25%0Ax::50%25: a%0Ab, ::c"
