@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from grader.gradebook import Gradebook, Row, harmless
+from grader.gradebook import Gradebook, Row, harmless, said
 
 TOTAL = "total"
 HEADER = ("student", "stage", "before", "after")
@@ -43,11 +43,6 @@ def to_csv(changes: Sequence[Change]) -> str:
     for change in changes:
         table.writerow([harmless(change.student), change.stage, *change.cells[2:]])
     return lines.getvalue()
-
-
-def said(points: float | None) -> str:
-    """Points as they stand in a table; blank where nothing was graded."""
-    return "" if points is None else f"{round(points, 2):g}"
 
 
 def _of(name: str, old: Row | None, new: Row | None, stages: Sequence[str]) -> Iterator[Change]:

@@ -29,6 +29,11 @@ class State(StrEnum):
     BROKEN = "broken"
 
 
+def less(points: float, penalty: float) -> float:
+    """Points less the share of them that lateness costs."""
+    return round(points * (1 - penalty), 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One student: `folder` names theirs in the results; `stages` holds earned points where they count.
@@ -69,7 +74,7 @@ class Row:
     @property
     def after_penalty(self) -> float | None:
         """Points less what lateness costs, or None where nothing was graded."""
-        return None if self.total is None else round(self.total * (1 - self.penalty), 2)
+        return None if self.total is None else less(self.total, self.penalty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +184,12 @@ def to_csv(book: Gradebook) -> str:
                 *(harmless(text) for text in (row.student, row.name, row.email)),
                 row.state,
                 "late" if row.late else "",
-                *(_points(row.stages.get(slug)) for slug in book.possible),
-                _points(row.total),
-                _points(sum(book.possible.values())),
+                *(said(row.stages.get(slug)) for slug in book.possible),
+                said(row.total),
+                said(sum(book.possible.values())),
                 row.submitted_at,
-                _points(row.hours_late),
-                _points(row.after_penalty),
+                said(row.hours_late),
+                said(row.after_penalty),
                 *(row.verdicts.get(verdict, 0) if row.folder else "" for verdict in verdicts),
                 harmless("; ".join(row.notes)),
             ]
@@ -266,8 +271,9 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def _points(value: float | None) -> str:
-    return "" if value is None else f"{round(value, 2):g}"
+def said(points: float | None) -> str:
+    """Points as they stand in a table; blank where nothing was graded."""
+    return "" if points is None else f"{round(points, 2):g}"
 
 
 def harmless(text: str) -> str:

@@ -104,9 +104,10 @@ def deadline(due: str | None, policy: str) -> Deadline | None:
 
 def vet(deadline: Deadline | None, students: Iterable[Student]) -> None:
     """Raise Mistake for the first extension on the roster that can't be read."""
-    for student in students if deadline else ():
+    if deadline is None:
+        return
+    for student in students:
         try:
-            assert deadline is not None
             deadline.of(student.extension)
         except ValueError as error:
             raise Mistake(

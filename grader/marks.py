@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from grader.gradebook import Row, State
+from grader.gradebook import Row, State, less
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,5 @@ def mark(
         slug: points for slug in possible if (points := given.get(slug, row.stages.get(slug))) is not None
     }
     is_whole = len(stages) == len(possible) or row.state is not State.BROKEN
-    total = (
-        round(sum(stages.values()) * (1 - (0 if raw else row.penalty)), 2) if stages and is_whole else None
-    )
+    total = less(sum(stages.values()), 0 if raw else row.penalty) if stages and is_whole else None
     return Mark(row, stages, total, by_hand)

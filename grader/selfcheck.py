@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from grader import course_page, groundwork, pool, samples, stubs, submission
-from grader.course import Course, Stage
+from grader.course import Course
 from grader.outcome import Part, Verdict
 from grader.report import Report
 from grader.samples import Sample
@@ -89,17 +89,15 @@ def _solutions(session: Session, course: Course) -> Iterator[str]:
 def _stubs(session: Session, course: Course) -> Iterator[str]:
     """Untouched stubs must earn nothing, and every check must be seen refusing them."""
     files = {
-        s.file: _stub(course, s).encode() for s in course.stages if (course.solutions / s.file).is_file()
+        s.file: stubs.of_stage(course, s).encode()
+        for s in course.stages
+        if (course.solutions / s.file).is_file()
     }
     report = session.grade(submission.of_files("stubs", files), course.stages)
     for stage in report.stages:
         passed = [o.check.id for o in stage.outcomes if o.verdict is not Verdict.TODO]
         if passed:
             yield f"the untouched stub of `{stage.slug}` is not `todo` in {', '.join(passed)}"
-
-
-def _stub(course: Course, stage: Stage) -> str:
-    return stubs.stub_text((course.solutions / stage.file).read_text(encoding="utf-8"), stage.slug)
 
 
 def _never_failing(course: Course, seen: Iterable[str]) -> list[str]:
