@@ -3,9 +3,10 @@
     python benchmarks/latency.py --runs 200            # nothing else running
     python benchmarks/latency.py --runs 200 --busy 2   # both cores kept busy
 
-A run grades one sample. Right ones: the solutions, and every unusual but right stage 1 or 2 that does a
-cached step's work and no more. Cheats: the wrong samples of stage 3 that bring a stage 1 or 2 of their own. A
-right one must never `fail`, a cheat never pass every check.
+A run grades one sample by the clock. Right ones: the solutions, and every unusual but right stage 1 or 2 that
+does a cached step's work and no more. Cheats: the wrong samples of stage 3 that bring a stage 1 or 2 of their
+own; their other checks, which count and give the same answer each time, are graded once. A right one must
+never `fail`, a cheat never pass every check.
 """
 
 from __future__ import annotations
@@ -22,13 +23,12 @@ from busy import kept_busy
 from grader import course as courses
 from grader import samples, selfcheck, submission
 from grader.course import Course
-from grader.outcome import Verdict
+from grader.outcome import Part, Verdict
 from grader.session import Options, Session
 
 ROOT = Path(__file__).resolve().parents[1]
-CLOCKED = ("stage3.faster_than_uncached", "stage3.time_grows_less_than_uncached")
-# Right in stage 1, and slow: loops in Python, or everything copied twice.
-SLOW = ("tiled_online_softmax", "fused_qkv_permute")
+# Right in stage 1, and slow: loops in Python, over the prompt too, or everything copied twice.
+SLOW = ("tiled_online_softmax", "query_by_query", "fused_qkv_permute")
 RIGHT, CHEAT = "right", "cheat"
 
 
@@ -58,22 +58,24 @@ def main(runs: int, busy: int) -> None:
     verdicts: dict[str, collections.Counter[Verdict]] = {
         kind: collections.Counter() for kind in (RIGHT, CHEAT)
     }
-    faults = []
+    faults, counted_right = [], dict[str, bool]()
     with kept_busy(busy), Session(course, Options(seed=f"latency-{busy}")) as session:
         for number, (kind, name, files) in enumerate(itertools.islice(candidates(course), runs), 1):
-            report = session.grade(submission.of_files(name, files), [course.stage("stage3")])
-            outcomes = report.stages[0].outcomes
-            by_clock = [o for o in outcomes if o.check.id in CLOCKED]
+            handed_in, stages = submission.of_files(name, files), [course.stage("stage3")]
+            if kind == CHEAT and name not in counted_right:
+                counted_right[name] = session.grade(handed_in, stages, Part.UNTIMED).exit_status == 0
+            by_clock = session.grade(handed_in, stages, Part.TIMED).stages[0].outcomes
             verdicts[kind].update(o.verdict for o in by_clock)
             if kind == RIGHT and any(o.verdict not in selfcheck.RIGHT for o in by_clock):
                 faults.append(f"right `{name}`: {'; '.join(o.message for o in by_clock if o.message)}")
-            if kind == CHEAT and all(o.verdict is Verdict.PASS for o in outcomes):
+            is_passed = all(o.verdict is Verdict.PASS for o in by_clock)
+            if kind == CHEAT and is_passed and counted_right[name]:
                 faults.append(f"cheat `{name}` passes")
             click.echo(f"{number}/{runs} {kind} {name}: {', '.join(o.verdict for o in by_clock)}", err=True)
     for fault in faults:
         click.echo(fault)
     for kind, counted in verdicts.items():
-        total = sum(counted.values())
+        total = counted.total()
         told = ", ".join(f"{n} {verdict} ({n / total:.1%})" for verdict, n in counted.most_common())
         click.echo(f"{kind}: {total} verdicts by the clock: {told}")
     sys.exit(1 if faults else 0)

@@ -142,7 +142,7 @@ def flatter(race: Race, metrics: dict[str, Any]) -> None:
         f"from {short} to {long} tokens before it, a step of yours grows {with_it:.1f}-fold, an uncached one "
         f"{without:.1f}-fold, {_in_words(found)} as much; it must be {TIMES_FLATTER:g} times. A cached "
         "step does the same at any length, but for reading the cache: what do your stages 1 and 2 do once "
-        "for every position",
+        "for every position, in a step or over the prompt",
     )
 
 
