@@ -32,6 +32,11 @@ from grader.report import EXIT_BROKEN
 ROOT = Path(__file__).resolve().parents[1]
 GOAL = 1.7
 KINDS = ("correct", "wrong")
+SETTINGS = {  # as docs/cluster.md has them: less of what Dask does all the time for its own
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "5s",
+}
 
 
 def hand_in(course: Course, class_: Path, count: int) -> None:
@@ -55,7 +60,8 @@ def cluster(course: Course, workers: int) -> Iterator[str]:
     commands = [[*dask, "scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard"]]
     commands += [[*dask, "worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]] * workers
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    processes = [subprocess.Popen(command, cwd=course.root, **quiet) for command in commands]
+    there = {**os.environ, **SETTINGS}
+    processes = [subprocess.Popen(command, cwd=course.root, env=there, **quiet) for command in commands]
     try:
         with Client(address, timeout=30) as client:
             client.wait_for_workers(workers, timeout=60)
