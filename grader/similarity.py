@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from grader import intake, likeness, report, results
+from grader import destination, intake, likeness, report, results
 from grader import roster as rosters
 from grader.course import Course
 from grader.errors import SubmissionError
@@ -34,10 +34,14 @@ TASTE = "(),"  # whether these stand there is often only that
 def run(course: Course, path: Path, out: Path, roster: Path | None, on_duplicate: str) -> tuple[Path, ...]:
     """Find what a class handed in and `write`.
 
-    Raises SubmissionError or CourseError where there is nothing to compare.
+    Raises SubmissionError or CourseError where there is nothing to compare, Mistake where `out` is no place
+    for results.
     """
+    destination.vet(course, path, out)
     known = rosters.load(roster) if roster else Roster()
-    return write(course, intake.find(path, course, known, on_duplicate=on_duplicate, out=out), out)
+    found = intake.find(path, course, known, on_duplicate=on_duplicate, out=out)
+    with destination.held(out):
+        return write(course, found, out)
 
 
 def write(course: Course, found: Intake, out: Path) -> tuple[Path, ...]:

@@ -120,9 +120,20 @@ def _with_notebooks(
 ) -> tuple[dict[str, bytes], list[str]]:
     """The stage files found, and those out of the notebooks beside them; what to say."""
     held = notebook.gather(books, tuple(found), course)
-    for name, content in held.files.items():
-        _vet_size(name, len(content), MAX_FILE_BYTES)
-    return found | held.files, list(held.notes)
+    fitting, notes = _fitting(held.files)
+    return found | fitting, [*held.notes, *notes]
+
+
+def _fitting(found: Mapping[str, bytes]) -> tuple[dict[str, bytes], list[str]]:
+    """The stage files that are not too large; of those that are, what to say."""
+    fitting, notes = {}, []
+    for name, content in found.items():
+        try:
+            _vet_size(name, len(content), MAX_FILE_BYTES)
+            fitting[name] = content
+        except SubmissionError as error:
+            notes.append(f"{error}: not taken")
+    return fitting, notes
 
 
 def _from_folder(root: Path, course: Course) -> tuple[dict[str, bytes], list[str]]:
@@ -143,7 +154,10 @@ def _from_folder(root: Path, course: Course) -> tuple[dict[str, bytes], list[str
             if not stat.S_ISREG(mode) or path.lstat().st_nlink > 1:
                 notes.append(f"`{lying}` is a link or not a plain file: not taken")
                 continue
-            found[name] = read(path)
+            try:
+                found[name] = read(path)
+            except SubmissionError as error:
+                notes.append(f"{error}: not taken")
         books = {n: partial(_notebook, folder / n) for n in names if n.endswith(notebook.SUFFIX)}
         found, said = _with_notebooks(found, books, course)
         of_books += said
@@ -248,9 +262,8 @@ def _from_archive(path: Path, course: Course) -> tuple[dict[str, bytes], list[st
     except Exception as error:  # a parser may raise anything over hostile bytes
         what = f"`{path.name}` is not a readable archive"
         raise SubmissionError(f"{what}: {type(error).__name__}: {error}") from error
-    for name, content in found.items():
-        _vet_size(name, len(content), MAX_FILE_BYTES)
-    return found, notes
+    fitting, large = _fitting(found)
+    return fitting, [*notes, *large]
 
 
 def _from_members(

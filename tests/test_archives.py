@@ -254,3 +254,21 @@ def test_a_file_that_a_browser_renamed_is_taken_where_none_has_its_own_name(
 def test_a_renamed_file_alone_is_that_stages(tmp_path: Path) -> None:
     (tmp_path / COPY).write_bytes(HONEST)
     assert submission.load(tmp_path / COPY, COURSE).files == {STAGE: HONEST}
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_a_file_that_is_too_large_costs_its_own_stage_alone(kind: str, tmp_path: Path) -> None:
+    large, other = STAGE, COURSE.stages[1].file
+    names = {large: b"#" * (submission.MAX_FILE_BYTES + 1), other: HONEST}
+    work = submission.load(handed_in(tmp_path, kind, names), COURSE)
+
+    assert work.files == {other: HONEST}
+    (note,) = work.info.notes
+    assert note.startswith(f"`{large}` is more than 1048576 bytes")
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_a_file_that_is_too_large_alone_is_said(kind: str, tmp_path: Path) -> None:
+    path = handed_in(tmp_path, kind, {STAGE: b"#" * (submission.MAX_FILE_BYTES + 1)})
+    with pytest.raises(SubmissionError, match="holds no stage file.* is more than 1048576 bytes"):
+        submission.load(path, COURSE)

@@ -199,8 +199,17 @@ def test_the_command_alone_grades_nothing(course: Course, class_: Path) -> None:
     words = ["--course", str(ROOT), "similarity", str(class_), "--out", str(out)]
     done = CliRunner().invoke(cli, words)
     assert done.exit_code == 0, done.output
-    assert sorted(path.name for path in out.iterdir()) == ["similarity.csv", "similarity.html"]
+    assert sorted(path.name for path in out.glob("[!.]*")) == ["similarity.csv", "similarity.html"]
     assert f"wrote {out / 'similarity.html'}" in done.output
+
+
+def test_no_list_is_written_among_what_was_handed_in_or_somebodys_files(class_: Path) -> None:
+    hand_in(class_, "ada", "stage2_generate.py", "x = 1\n")
+    for out in (class_, class_ / "ada" / "results"):
+        words = ["--course", str(ROOT), "similarity", str(class_), "--out", str(out)]
+        done = CliRunner().invoke(cli, words)
+        assert (done.exit_code, "name another folder" in done.output) == (2, True), done.output
+    assert not list(class_.parent.rglob("similarity.*"))
 
 
 def test_a_long_comment_hides_no_copy(course: Course, class_: Path) -> None:
