@@ -1,15 +1,14 @@
 """The course as an nbgrader assignment: a notebook a stage, and beside them what their checks need.
 
 A notebook holds the solution with its regions, which `nbgrader generate_assignment` turns into what
-students get; each public check as a cell that gives points; the stage's questions as cells that a person
-grades. Hidden checks are left out: the grader runs them.
+students get; each public check as a cell that gives points; one cell for the points of what the grader alone
+runs, hidden checks foremost; the stage's questions as cells that a person grades.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-import math
 import os
 import re
 import shutil
@@ -23,6 +22,9 @@ from grader import explain, notebook, stubs
 from grader.course import MANIFEST, Course, Stage
 from grader.errors import CourseError
 from grader.faults import Mistake
+from grader.outcome import Check, Part
+from grader.scoring import STEPS_PER_POINT
+from grader.session import Options, Session
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")  # nbgrader takes no `+`, and finds others by glob
 SCHEMA_VERSION = 3
@@ -37,6 +39,8 @@ cell behind it runs one check."""
 SETUP = 'from grader import kernel\n\nkernel.begin("{slug}")'
 HELPERS = "# Room for what you would rather have outside of the functions above; it may stay as it is."
 CHECK = '# {title}\nfrom grader.kernel import check\n\ncheck("{slug}.{name}", {answer!r})'
+REST = """**What else counts.** The grader takes your answer out of this notebook, runs the checks above once
+more by itself, and others that are not in here. The points of those stand here; there is nothing to write."""
 QUESTION = "**{number}.** {question}\n\n### BEGIN SOLUTION\n{answer}\n### END SOLUTION"
 
 
@@ -52,11 +56,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class PublicCheck:
-    """A public check as its file says it: function, title, weight."""
+    """A public check that a notebook can run: its function, its title, the points it decides."""
 
     name: str
     title: str
-    weight: float
+    points: float
 
 
 def build(course: Course, wanted: Wanted) -> list[Path]:
@@ -71,9 +75,11 @@ def build(course: Course, wanted: Wanted) -> list[Path]:
     place = wanted.out / "source" / wanted.assignment
     if place.exists() and not wanted.force:
         raise Mistake(f"`{place}` is there; take another name, or say --force to replace it")
-    questions = explain.load(course)
+    questions, checks = explain.load(course), public_checks(course)
     books = {
-        stage.slug + notebook.SUFFIX: book(course, stage, questions[stage.slug], wanted.question_points)
+        stage.slug + notebook.SUFFIX: book(
+            course, stage, checks[stage.slug], questions[stage.slug], wanted.question_points
+        )
         for stage in course.stages
     }
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +106,11 @@ def _fill(course: Course, folder: Path, books: dict[str, dict[str, Any]]) -> Non
 
 
 def book(
-    course: Course, stage: Stage, questions: Sequence[explain.Question], question_points: float
+    course: Course,
+    stage: Stage,
+    checks: Sequence[PublicCheck],
+    questions: Sequence[explain.Question],
+    question_points: float,
 ) -> dict[str, Any]:
     """Make a stage's notebook."""
     path = course.solutions / stage.file
@@ -116,11 +126,18 @@ def book(
     if helpers:
         text = f"{HELPERS}\n{helpers.rstrip()}"
         cells.append(_cell("code", text, stage.name + notebook.HELPERS, solution=True))
-    cells += _checks(course, stage, tuple(sorted(public_names(answer, stage.slug))))
+    called = tuple(sorted(public_names(answer, stage.slug)))
+    for check in checks:
+        text = CHECK.format(title=check.title, slug=stage.slug, name=check.name, answer=called)
+        cells.append(
+            _cell("code", text, f"{stage.name}-{check.name}", grade=True, locked=True, points=check.points)
+        )
+    rest = round(stage.points - sum(check.points for check in checks), 2)
+    cells.append(_cell("markdown", REST, stage.name + notebook.REST, task=True, locked=True, points=rest))
     for number, each in enumerate(questions, start=1):
         text = QUESTION.format(number=number, question=each.question.strip(), answer=each.answer.strip())
         grade_id = f"{stage.name}-question-{number}"
-        cells.append(_cell("markdown", text, grade_id, solution=True, points=question_points))
+        cells.append(_cell("markdown", text, grade_id, grade=True, solution=True, points=question_points))
     about_python = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     return {"cells": cells, "metadata": about_python, "nbformat": notebook.MAJOR, "nbformat_minor": 5}
 
@@ -130,26 +147,15 @@ def _cell(
     source: str,
     grade_id: str,
     *,
-    solution: bool = False,
-    locked: bool = False,
     points: float | None = None,
+    **is_so: bool,
 ) -> dict[str, Any]:
-    about: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "grade_id": grade_id, "task": False}
-    about |= {"grade": points is not None, "solution": solution, "locked": locked, "cell_type": kind}
+    about: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "grade_id": grade_id, "cell_type": kind}
+    about |= {name: is_so.get(name, False) for name in ("grade", "solution", "locked", "task")}
     about |= {"points": points} if points is not None else {}
     code: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
     lines = source.splitlines(keepends=True)
     return {"cell_type": kind, "id": grade_id[-64:], "metadata": {"nbgrader": about}, "source": lines, **code}
-
-
-def _checks(course: Course, stage: Stage, answer: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    path = course.public_tests(stage)
-    checks = list(public_checks(path.read_text(encoding="utf-8")))
-    if not checks:
-        raise CourseError(f"`{path}` has no check that a notebook could run")
-    for check, points in zip(checks, shares(stage.public_points, [check.weight for check in checks])):
-        text = CHECK.format(title=check.title, slug=stage.slug, name=check.name, answer=answer)
-        yield _cell("code", text, f"{stage.name}-{check.name}", locked=True, points=points)
 
 
 def split(solution: str, slug: str) -> tuple[str, str]:
@@ -172,21 +178,33 @@ def public_names(answer: str, slug: str) -> set[str]:
     return {node.name for node in stub.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
-def public_checks(source: str) -> Iterator[PublicCheck]:
-    """Read the checks off their file, less those by the clock, which a busy kernel can't judge."""
-    for node in ast.parse(source).body:
-        if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
-            continue
-        options = {k.arg: k.value for d in node.decorator_list if isinstance(d, ast.Call) for k in d.keywords}
-        if "clock" not in options:
-            weight = ast.literal_eval(options["weight"]) if "weight" in options else 1.0
-            title = (ast.get_docstring(node) or node.name).splitlines()[0]
-            yield PublicCheck(node.name.removeprefix("test_"), title, float(weight))
+def public_checks(course: Course) -> dict[str, tuple[PublicCheck, ...]]:
+    """The public checks of each stage that a notebook can run: not those by the clock, in a busy kernel.
+
+    A check decides its weight's part of the stage's public points, rounded down: what is left over is put
+    where the points of all other checks are. Raises CourseError where a stage has none.
+    """
+    options = Options(isolation="none", public_only=True, seed="any")  # nothing is run
+    with Session(course, options) as session:
+        every = session.planned(course.stages)
+        untimed = session.planned(course.stages, Part.UNTIMED)
+    found = {}
+    for stage in course.stages:
+        if not untimed[stage.slug]:
+            raise CourseError(f"`{course.public_tests(stage)}` has no check that a notebook could run")
+        found[stage.slug] = tuple(_worth(stage, untimed[stage.slug], every[stage.slug]))
+    return found
 
 
-def shares(points: float, weights: Sequence[float]) -> list[float]:
-    """Points shared out by weight, in hundredths that add up exactly: the first get what is left over."""
-    cents = round(points * 100)
-    whole = [math.floor(cents * weight / math.fsum(weights)) for weight in weights]
-    left = cents - sum(whole)
-    return [(share + (1 if place < left else 0)) / 100 for place, share in enumerate(whole)]
+def _worth(stage: Stage, checks: Sequence[Check], every: Sequence[Check]) -> Iterator[PublicCheck]:
+    """Checks as functions, of which one with parameters is several checks."""
+    weights: dict[str, float] = {}
+    titles: dict[str, str] = {}
+    for check in checks:
+        name, _, variant = check.id.partition(".")[2].partition("[")
+        weights[name] = weights.get(name, 0.0) + check.weight
+        titles[name] = check.title.removesuffix(f" ({variant.removesuffix(']')})")
+    planned = sum(check.weight for check in every)
+    for name, weight in weights.items():
+        share = int(stage.public_points * weight / planned * STEPS_PER_POINT + 1e-6)
+        yield PublicCheck(name, titles[name], share / STEPS_PER_POINT)

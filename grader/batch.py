@@ -158,7 +158,10 @@ def _book(going: _Going, found: Intake, wall_s: float) -> Gradebook:
     return Gradebook(
         title=f"{course.title} {course.version}",
         rows=tuple(sorted(rows, key=lambda row: (row.student.casefold(), row.student))),
-        possible={stage.slug: _possible(course, stage, conditions.public_only) for stage in course.stages},
+        possible={
+            **{stage.slug: _possible(course, stage, conditions.public_only) for stage in course.stages},
+            **{slug: worth for one in done for slug, worth in one.extra.items()},
+        },
         titles={check: title for one in done for check, title in one.titles.items()},
         remarks=(*_isolation(conditions), *found.duplicates, *_aside(found)),
         conditions={name: str(getattr(conditions, name)) for name in conditions.__slots__},

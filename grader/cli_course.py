@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from grader.options import CONDITIONS, PUBLIC_ONLY, course_of, taking
+from grader.faults import Mistake
+from grader.options import CONDITIONS, GRADEBOOK, PUBLIC_ONLY, course_of, taking
 from grader.report import EXIT_FAILED, EXIT_PASSED
 
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -123,3 +124,20 @@ def build(ctx: click.Context, /, **options: Any) -> None:
 
     for path in assignment.build(course_of(ctx), assignment.Wanted(**options)):
         click.echo(f"wrote {path}")
+
+
+@notebook.command()
+@click.argument("folder", metavar="RESULTS", type=click.Path(path_type=Path, exists=True))
+@taking(*GRADEBOOK)
+@click.pass_context
+def grades(ctx: click.Context, folder: Path, gradebook: str | None, assignment: str) -> None:
+    """Take the points that people gave for answers in nbgrader into a class's results."""
+    from grader import by_hand, destination, nbgrader
+
+    if gradebook is None:
+        raise Mistake("name nbgrader's gradebook: `--gradebook sqlite:///gradebook.db`")
+    with nbgrader.opened(gradebook, assignment) as book:
+        given, corrected = nbgrader.answers(book), nbgrader.corrected(book)
+    ctx.with_resource(destination.held(folder))
+    for line in (*corrected, *by_hand.put(folder, given)):
+        click.echo(line)

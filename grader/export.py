@@ -31,7 +31,9 @@ class Wanted:
 
     results: Path
     to: str
-    out: Path
+    out: Path | None = None
+    gradebook: str = ""
+    assignment: str = ""
     template: Path | None = None
     column: str | None = None
     overrides: Path | None = None
@@ -67,14 +69,20 @@ def run(wanted: Wanted) -> tuple[str, ...]:
     """
     book = results.load(wanted.results)
     sources = {"template": wanted.template, "file of overrides": wanted.overrides}
-    destination.vet_export(wanted.out, wanted.results, sources, force=wanted.force)
+    if wanted.out:
+        destination.vet_export(wanted.out, wanted.results, sources, force=wanted.force)
+    else:  # nbgrader has its own rules for what lateness costs
+        wanted = replace(wanted, raw=True)
     given = overrides.load(wanted.overrides) if wanted.overrides else ()
     try:
         marks = overrides.applied(book, given, lambda row: _report(wanted.results, row), raw=wanted.raw)
     except ValueError as error:
         raise Mistake(f"`{wanted.overrides}`: {error}") from error
     class_ = _Class(wanted, book, marks)
-    said = _each(class_) if wanted.to in EACH else _whole(class_)
+    if wanted.out is None:
+        said = _into_gradebook(class_)
+    else:
+        said = _each(class_, wanted.out) if wanted.to in EACH else _whole(class_, wanted.out)
     return (*said, *_remarks(class_))
 
 
@@ -82,7 +90,15 @@ def _report(folder: Path, row: Row) -> Report | None:
     return Shelf(folder / row.folder).kept() if row.folder else None
 
 
-def _whole(class_: _Class) -> tuple[str, ...]:
+def _into_gradebook(class_: _Class) -> tuple[str, ...]:
+    """Write everybody's points into nbgrader's gradebook."""
+    from grader import nbgrader
+
+    with nbgrader.opened(class_.wanted.gradebook, class_.wanted.assignment) as book:
+        return nbgrader.hand_in(book, class_.marks, class_.report, class_.book.possible)
+
+
+def _whole(class_: _Class, out: Path) -> tuple[str, ...]:
     """Write the one file that the whole class is in."""
     wanted = class_.wanted
     if wanted.to in ("canvas", "moodle") and wanted.template:
@@ -91,8 +107,8 @@ def _whole(class_: _Class) -> tuple[str, ...]:
         raise Mistake("`--to canvas` fills a gradebook that Canvas exported: name it with `--template`")
     else:
         done = Filled(_rendered(class_), ())
-    written(wanted.out, done.text)
-    return (*done.remarks, f"wrote {wanted.out}")
+    written(out, done.text)
+    return (*done.remarks, f"wrote {out}")
 
 
 def _filled(class_: _Class, template: Path) -> Filled:
@@ -118,21 +134,19 @@ def _rendered(class_: _Class) -> str:
     return github.class_table(class_.marks, class_.book.possible)
 
 
-def _each(class_: _Class) -> tuple[str, ...]:
+def _each(class_: _Class, out: Path) -> tuple[str, ...]:
     """Write a file for each student who has a report and points."""
-    wanted, without = class_.wanted, []
+    suffix, without = SUFFIX.get(class_.wanted.to, ".json"), []
     count = 0
     for mark in class_.marks:
         report = class_.report(mark.row)
         if report is None or mark.total is None:
             without.append(mark.student)
             continue
-        written(
-            wanted.out / f"{mark.row.folder}{SUFFIX.get(wanted.to, '.json')}", _of_one(class_, mark, report)
-        )
+        written(out / f"{mark.row.folder}{suffix}", _of_one(class_, mark, report))
         count += 1
     said = [f"nothing for {', '.join(without)}: no report, or no points that count"] * bool(without)
-    return (*said, f"wrote {count} files in {wanted.out}")
+    return (*said, f"wrote {count} files in {out}")
 
 
 def _of_one(class_: _Class, mark: Mark, report: Report) -> str:

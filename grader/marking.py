@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from grader import __version__, abreast, hardware, intake, session
+from grader import __version__, abreast, by_hand, hardware, intake, session
 from grader.course import Course, Stage
 from grader.errors import CourseError, SandboxError, SubmissionError
 from grader.gradebook import Row, State, row_of
@@ -46,10 +46,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a job: the row, or none where stages are left to grade; the titles of what was failed."""
+    """What came of a job: the row, or none where stages are left to grade; the titles of what was failed.
+
+    `extra` are points possible beside the course's stages, such as a person gave.
+    """
 
     row: Row | None = None
     titles: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -85,7 +89,7 @@ def told(job: Job, report: Report) -> Done:
         row = _earlier(job, "a check broke by the grader's own fault") or row
     outcomes = [outcome for stage in report.stages for outcome in stage.outcomes]
     titles = {o.check.id: o.check.title for o in outcomes if o.verdict.counts_against}
-    return Done(_personal(row, job.entry), titles)
+    return Done(_personal(row, job.entry), titles, by_hand.possible(report))
 
 
 def lost(job: Job, why: str = "the grader died over it") -> Done:
@@ -118,18 +122,17 @@ def _grade(one: Grader, job: Job) -> Done:
 
 def _kept(job: Job, course: Course, report: Report) -> Done:
     """Write the report, or the part that it is; the last part makes it whole."""
-    if job.part is Part.ALL:
-        job.shelf.keep(report)
-        return told(job, report)
     if job.part is Part.UNTIMED:
         job.shelf.keep_part(report)
         return Done()
-    before = job.shelf.kept(PARTIAL)
-    if before is None or before.submission.digest != report.submission.digest:
-        raise SandboxError("it changed while it was graded")
-    whole = abreast.joined(course, [before, report])
-    job.shelf.keep(whole)
-    return told(job, whole)
+    if job.part is Part.TIMED:
+        before = job.shelf.kept(PARTIAL)
+        if before is None or before.submission.digest != report.submission.digest:
+            raise SandboxError("it changed while it was graded")
+        report = abreast.joined(course, [before, report])
+    report = by_hand.carried(job.shelf.kept(), report)
+    job.shelf.keep(report)
+    return told(job, report)
 
 
 def _work(job: Job, course: Course) -> Submission:

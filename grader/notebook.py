@@ -31,6 +31,7 @@ MOST_CELLS = 10_000
 MOST = 20  # notebooks of one submission that are looked at
 MAJOR = 4  # of the format; 4.0 to 4.5 are alike in what is read here
 SETUP, HELPERS = "-setup", "-helpers"  # ids of an answer's cells that may stand above it, or belong to it
+REST = "-grader"  # of the cell for the points of all that the grader alone checks
 PYTHON_MAGICS = {"capture", "prun", "time", "timeit"}  # `%%time` and the like: what follows is Python
 ENCODINGS = {"ascii", "cp1252", "iso-8859-1", "iso-8859-15"}  # those that a file may name, beside UTF-8
 CELL_MAGIC = re.compile(r"\s*%%(\w*)")

@@ -18,15 +18,19 @@ COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 ONE_EXPORT = ("gradescope", "github", "classroom50", "junit")
-EXPORTS = ("canvas", "moodle", "otter", *ONE_EXPORT, "gradescope-autograder")
+EXPORTS = ("canvas", "moodle", "otter", "nbgrader", *ONE_EXPORT, "gradescope-autograder")
 SEEN = ("visible", "hidden", "after_due_date", "after_published")
 TABLES, OF_A_CLASS = ("canvas", "moodle"), tuple(to for to in EXPORTS if to != "gradescope-autograder")
 FOR = {  # what has a meaning for some forms only
     "folder": OF_A_CLASS,
+    "out": tuple(to for to in EXPORTS if to != "nbgrader"),
+    "gradebook": ("nbgrader",),
+    "assignment": ("nbgrader",),
+    "force": tuple(to for to in EXPORTS if to != "nbgrader"),
     "template": TABLES,
     "column": TABLES,
     "overrides": OF_A_CLASS,
-    "raw": tuple(to for to in OF_A_CLASS if to != "junit"),
+    "raw": tuple(to for to in OF_A_CLASS if to not in ("junit", "nbgrader")),
     "hidden": ("gradescope",),
     "isolation": ("gradescope-autograder",),
 }
@@ -149,9 +153,22 @@ REGRADE = (
     click.option("--yes", is_flag=True, help="Write the new reports without asking."),
 )
 
+GRADEBOOK = (
+    click.option(
+        "--gradebook", metavar="URL", callback=not_empty, help="nbgrader's gradebook: sqlite:///gradebook.db."
+    ),
+    click.option(
+        "--assignment",
+        default="kv",
+        show_default=True,
+        callback=not_empty,
+        help="The assignment's name there.",
+    ),
+)
 EXPORT = (
     click.option("--to", type=click.Choice(EXPORTS), required=True, help="Whose form to write."),
-    click.option("--out", type=click.Path(path_type=Path), required=True, help="What to write."),
+    click.option("--out", type=click.Path(path_type=Path), help="What to write."),
+    *GRADEBOOK,
     click.option("--template", type=OUT, help="The table that Canvas or Moodle exported."),
     click.option(
         "--column",
@@ -195,6 +212,9 @@ def vet_export(ctx: click.Context, to: str) -> None:
         if to not in FOR.get(name, EXPORTS) and ctx.get_parameter_source(name) is COMMANDLINE:
             said = option.opts[0] if name != "folder" else "RESULTS"
             raise Mistake(f"`{said}` has no meaning for `--to {to}`, only for {', '.join(FOR[name])}")
+    needed = "gradebook" if to == "nbgrader" else "out"
+    if ctx.params[needed] is None:
+        raise Mistake(f"`--to {to}` needs `--{needed}`")
 
 
 def taking(*options: Callable[[Callback], Callback]) -> Callable[[Callback], Callback]:

@@ -26,7 +26,7 @@ from grader.outcome import Check, Outcome, Part, Verdict
 from grader.report import Report, StageResult
 from grader.sandbox.launch import launch
 from grader.scoring import earned_points, possible_points
-from grader.submission import Submission
+from grader.submission import Submission, of_files
 
 if TYPE_CHECKING:
     from grader.machine import Machine
@@ -147,6 +147,15 @@ class Session:
             stages=results,
             notes=(*self.notes, *not_carried_forward(stages, results)),
         )
+
+    def planned(self, stages: Sequence[Stage], part: Part = Part.ALL) -> dict[str, list[Check]]:
+        """The checks that would run, by stage, or a part of them; none is run.
+
+        Raises CourseError where a stage has no checks.
+        """
+        run = _Run(of_files("nobody", {}), stages, lambda stage, count: None, lambda stage, o: None, part)
+        self._run_pytest(run, "--collect-only")
+        return run.planned
 
     def first_failure(self, submission: Submission, stage: Stage) -> Outcome | None:
         """Run a stage's checks, but for those by the clock, up to the first that does not pass; return it."""

@@ -20,6 +20,7 @@ from grader.cli import cli
 from grader.course import Course
 from grader.errors import CourseError
 from grader.faults import Mistake
+from grader.session import Options, Session
 
 COURSE = courses.load(Path(__file__).resolve().parents[1])
 NBGRADER = os.environ.get("NBGRADER") or shutil.which("nbgrader")
@@ -71,12 +72,17 @@ def test_each_notebook_is_valid_and_its_ids_are_its_own(stage: courses.Stage, bu
 
 
 @pytest.mark.parametrize("stage", COURSE.stages, ids=lambda stage: stage.slug)
-def test_public_checks_give_the_public_points_and_questions_theirs(stage: courses.Stage, built: Path) -> None:
+def test_the_grader_gives_the_stages_points_and_people_the_questions(
+    stage: courses.Stage, built: Path
+) -> None:
     about = [cell["metadata"]["nbgrader"] for cell in cells_of(built / f"{stage.slug}.ipynb")]
 
-    by_machine = [each["points"] for each in about if each["grade"] and not each["solution"]]
+    checks = [each["points"] for each in about if each["grade"] and not each["solution"]]
+    (rest,) = (each["points"] for each in about if each["task"])
     by_hand = [each["points"] for each in about if each["grade"] and each["solution"]]
-    assert round(sum(by_machine), 6) == stage.public_points
+    assert round(sum(checks) + rest, 6) == stage.points
+    assert sum(checks) <= stage.public_points
+    assert rest >= stage.hidden_points
     assert set(by_hand) == {2.0}
 
 
@@ -145,9 +151,17 @@ def test_without_solutions_there_is_nothing_to_build(tiny: Course, tmp_path: Pat
     assert not (tmp_path / "source").exists()
 
 
-def test_points_are_shared_out_to_the_last_hundredth() -> None:
-    assert assignment.shares(1.0, [1, 1, 1]) == [0.34, 0.33, 0.33]
-    assert assignment.shares(5.0, [8, 2]) == [4.0, 1.0]
+def test_a_check_is_worth_what_it_decides_in_a_report() -> None:
+    with Session(COURSE, Options(isolation="none", public_only=True, seed="any")) as session:
+        planned = session.planned([COURSE.stage("stage9")])["stage9"]
+    bugs = [check for check in planned if check.id.startswith("stage9.names_the_bug[")]
+    worth = {check.name: check.points for check in assignment.public_checks(COURSE)["stage9"]}
+
+    public = COURSE.stage("stage9").public_points
+    exact = public * sum(c.weight for c in bugs) / sum(c.weight for c in planned)
+    assert len(bugs) > 1
+    assert worth["names_the_bug"] == pytest.approx(exact, abs=0.01)
+    assert worth["names_the_bug"] <= exact + 1e-9
 
 
 def test_the_command_says_what_it_wrote(tiny: Course, tmp_path: Path) -> None:
@@ -172,7 +186,7 @@ def in_kernel(tiny: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mod
     explained(tiny)
     assignment.build(tiny, wanted(tmp_path))
     monkeypatch.chdir(tmp_path / "source" / "kv")
-    (check, *_) = assignment.public_checks(tiny.public_tests(tiny.stages[0]).read_text())
+    (check, *_) = assignment.public_checks(tiny)["stage1"]
     return f"stage1.{check.name}"
 
 

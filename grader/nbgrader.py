@@ -1,0 +1,294 @@
+"""Scores into nbgrader's gradebook, and what people gave there out of it, by nbgrader's own code.
+
+nbgrader keeps two scores for a cell, the machine's and a person's, and the person's counts. Only the
+machine's is ever written here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grader.by_hand import Given
+from grader.faults import Mistake
+from grader.gradebook import Row, State
+from grader.marks import Mark
+from grader.notebook import REST
+from grader.outcome import Verdict, Visibility
+from grader.render.prose import plural, points, printable
+from grader.report import Report, StageResult, student_view
+from grader.roster import fold
+from grader.scoring import STEPS_PER_POINT
+
+SQLITE = "sqlite:///"
+INSTALL = "nbgrader is not installed: `pip install 'kvgrade[nbgrader]'`"
+LONGEST = 4000  # characters of a comment
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """nbgrader's gradebook, open at one assignment; `settings` is its application, with its configuration."""
+
+    api: Any
+    settings: Any
+    assignment: Any
+    url: str = ""
+
+
+@dataclass(slots=True)
+class _Told:
+    """What to say of an export: names of students by what became of them."""
+
+    by_kind: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, kind: str, what: str) -> None:
+        self.by_kind.setdefault(kind, [])
+        if what not in self.by_kind[kind]:
+            self.by_kind[kind].append(what)
+
+
+@contextlib.contextmanager
+def opened(gradebook: str, assignment: str) -> Iterator[Book]:
+    """Open a gradebook: SQLAlchemy's name for it, or a file of SQLite's.
+
+    Raises Mistake where nbgrader is not installed, there is no such gradebook or assignment in it, or the
+    database fails.
+    """
+    url = gradebook if "://" in gradebook else SQLITE + gradebook
+    path = Path(url.removeprefix(SQLITE)) if url.startswith(SQLITE) else None
+    if path and not path.is_file():
+        raise Mistake(f"`{path}` is not there: name nbgrader's gradebook, as sqlite:///gradebook.db")
+    try:
+        from nbgrader.api import Gradebook, MissingEntry
+        from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+    except ImportError as error:
+        raise Mistake(INSTALL) from error
+    try:
+        settings = _settings(path.resolve().parent if path else Path.cwd())
+        with Gradebook(url, settings.coursedir.course_id) as api:
+            try:
+                yield Book(api, settings, api.find_assignment(assignment), url)
+            except MissingEntry as error:
+                known = ", ".join(f"`{one.name}`" for one in api.assignments) or "none"
+                raise Mistake(f"`{gradebook}` has no assignment `{assignment}`, it has {known}") from error
+    except (SQLAlchemyError, ArgumentError, ImportError) as error:
+        raise Mistake(f"`{gradebook}`: {str(error).splitlines()[0]}") from error
+
+
+def _settings(root: Path) -> Any:
+    """nbgrader's application with the course's `nbgrader_config.py`, as its own commands have it."""
+    from nbgrader.apps.baseapp import NbGrader
+
+    if str(root) not in sys.path:
+        sys.path.append(str(root))  # where a course keeps plugins of its own
+    settings = NbGrader(log_level=logging.ERROR)
+    settings.initialize([], root=str(root))
+    return settings
+
+
+# Scores in
+
+
+def hand_in(
+    book: Book,
+    marks: Sequence[Mark],
+    report_of: Callable[[Row], Report | None],
+    possible: Mapping[str, float],
+) -> tuple[str, ...]:
+    """Write everybody's points into the gradebook; give what to say of it. A second time changes nothing.
+
+    Raises Mistake where the assignment is not ours.
+    """
+    told = _Told()
+    notebooks = {notebook.name: notebook for notebook in book.assignment.notebooks}
+    stages = [slug for slug in possible if slug in notebooks]
+    if not stages:
+        raise Mistake(f"assignment `{book.assignment.name}` has no notebook named after a stage")
+    for slug in stages:
+        _vet(notebooks[slug], possible[slug], told)
+    known = {fold(student.id): student.id for student in book.api.students}
+    for mark in marks:
+        report = report_of(mark.row)
+        if report is None:
+            told.add("nothing handed in, nothing written", mark.student)
+            continue
+        student = known.get(fold(mark.student)) or _new(book, mark.row, told)
+        submitted = _submitted(book, student, mark.row)
+        for notebook in submitted.notebooks:
+            if notebook.name in stages:
+                _fill(notebook, mark, student_view(report), told)
+        book.api.db.commit()
+        if book.assignment.duedate:
+            _penalise(book, student, submitted)
+        told.add("written", mark.student)
+    return _lines(told)
+
+
+def _vet(notebook: Any, possible: float, told: _Told) -> None:
+    """See that a notebook has the cells that its points go to, and is worth what the stage is."""
+    cells = [*notebook.task_cells, *(cell for cell in notebook.grade_cells if cell.cell_type == "code")]
+    if not any(cell.name.endswith(REST) for cell in notebook.task_cells):
+        raise Mistake(
+            f"notebook `{notebook.name}` has no cell `…{REST}`: run `grade notebook build --force` and "
+            "`nbgrader generate_assignment --force` again"
+        )
+    theirs = round(sum(cell.max_score for cell in cells), 2)
+    if theirs != round(possible, 2):
+        told.add(
+            "worth more or less there",
+            f"{notebook.name} {points(theirs)} points, {points(possible)} in these results",
+        )
+
+
+def _new(book: Book, row: Row, told: _Told) -> str:
+    told.add("new in the gradebook", row.student)
+    last, _, first = row.name.partition(",") if "," in row.name else row.name.rpartition(" ")[::-1]
+    names = {"first_name": first.strip(), "last_name": last.strip(), "email": row.email}
+    book.api.add_student(row.student, **{key: text for key, text in names.items() if text})
+    return row.student
+
+
+def _submitted(book: Book, student: str, row: Row) -> Any:
+    """The student's submission there, made if there is none yet."""
+    from nbgrader.api import MissingEntry
+
+    try:
+        return book.api.find_submission(book.assignment.name, student)
+    except MissingEntry:
+        when = {"timestamp": row.submitted_at} if row.submitted_at else {}
+        return book.api.add_submission(book.assignment.name, student, **when)
+
+
+def _fill(notebook: Any, mark: Mark, report: Report, told: _Told) -> None:
+    """Write one stage's points; where it has none by the grader's own fault, leave what is there."""
+    stage = next((stage for stage in report.stages if stage.slug == notebook.name), None)
+    graded = {grade.cell.name: grade for grade in notebook.grades if _is_ours(grade)}
+    if stage is None or mark.row.state is State.UNREADABLE:
+        told.add("not graded, for a person to look at", mark.student)
+        scores: Mapping[str, float | None] = dict.fromkeys(graded)
+    elif notebook.name not in mark.stages:
+        told.add("left as it was, by the grader's own fault", f"{mark.student} {notebook.name}")
+        return
+    else:
+        worth = {name: grade.cell.max_score for name, grade in graded.items()}
+        scores = shared_out(mark.stages[notebook.name], worth, _passed(stage))
+        _comment(notebook, stage)
+    for name, grade in graded.items():
+        _set(grade, scores[name])
+
+
+def _is_ours(grade: Any) -> bool:
+    """Whether the machine gives a cell its points: a check's, or the one for all others."""
+    return bool(grade.cell.name.endswith(REST) or grade.cell.cell_type == "code")
+
+
+def _set(grade: Any, score: float | None) -> None:
+    """Set the machine's score; where a person's differs from a new one, ask them to look again."""
+    if grade.manual_score is None:
+        grade.needs_manual_grade = score is None
+    elif grade.auto_score != score:
+        grade.needs_manual_grade = True
+    grade.auto_score = score
+
+
+def _passed(stage: StageResult) -> set[str]:
+    """Ids of the cells whose check passed, with every one of its parameters."""
+    prefix, passed = stage.file.removesuffix(".py"), dict[str, bool]()
+    for outcome in stage.outcomes:
+        if outcome.check.visibility is Visibility.PUBLIC:
+            name = outcome.check.id.partition(".")[2].partition("[")[0]
+            passed[name] = passed.get(name, True) and outcome.verdict is Verdict.PASS
+    return {f"{prefix}-{name}" for name, is_passed in passed.items() if is_passed}
+
+
+def shared_out(earned: float, worth: Mapping[str, float], passed: set[str]) -> dict[str, float]:
+    """Points for each cell, to the hundredth and together what was earned.
+
+    A check that passed gets its cell's first, the cell for all others what is left. More than that was given
+    by a person, and goes to checks that did not pass.
+    """
+    left, scores = round(earned * STEPS_PER_POINT), dict[str, float]()
+    for name in sorted(worth, key=lambda name: (name not in passed, not name.endswith(REST))):
+        given = min(left, round(worth[name] * STEPS_PER_POINT))
+        scores[name], left = given / STEPS_PER_POINT, left - given
+    return scores
+
+
+def _comment(notebook: Any, stage: StageResult) -> None:
+    """Say beside the points what did not pass and why, as the student may read it."""
+    wrong = [f"{o.verdict}: {o.check.title}\n{o.message}" for o in stage.outcomes if o.verdict.counts_against]
+    text = printable("\n\n".join(wrong))[:LONGEST] if wrong else None
+    for comment in notebook.comments:
+        if comment.cell.name.endswith(REST) and comment.auto_comment != text:
+            comment.auto_comment = text
+
+
+def _penalise(book: Book, student: str, submitted: Any) -> None:
+    """Have nbgrader set what lateness costs by its own rules, now that there are points to take it from."""
+    import nbformat
+    from nbgrader.preprocessors import AssignLatePenalties
+
+    assign = AssignLatePenalties(parent=book.settings)
+    about = {
+        "assignment": book.assignment.name,
+        "student": student,
+        "db_url": book.url,
+    }
+    for notebook in submitted.notebooks:
+        if submitted.total_seconds_late or notebook.late_submission_penalty is not None:
+            resources = {"nbgrader": {**about, "notebook": notebook.name}}
+            assign.preprocess(nbformat.v4.new_notebook(), resources)
+    book.api.db.expire_all()
+
+
+def _lines(told: _Told) -> tuple[str, ...]:
+    count = len(told.by_kind.pop("written", ()))
+    said = [f"{kind}: {', '.join(names)}" for kind, names in told.by_kind.items()]
+    return (*said, f"wrote the points of {plural(count, 'student')} into the gradebook")
+
+
+# Points that people gave, out
+
+
+def answers(book: Book) -> dict[str, Given]:
+    """What everybody got for their answers, by student; what nobody has graded counts nothing."""
+    possible = sum(
+        cell.max_score
+        for notebook in book.assignment.notebooks
+        for cell in notebook.grade_cells
+        if cell.cell_type == "markdown"
+    )
+    return {
+        submitted.student.id: _given(submitted, possible)
+        for submitted in book.api.assignment_submissions(book.assignment.name)
+    }
+
+
+def _given(submitted: Any, possible: float) -> Given:
+    """Of extra credit counts what makes up for points lost elsewhere: nobody gets more than there is."""
+    asked = [g for notebook in submitted.notebooks for g in notebook.grades if _is_question(g)]
+    earned = sum(grade.score for grade in asked)
+    waiting = tuple(sorted(grade.cell.name for grade in asked if grade.needs_manual_grade))
+    return Given(round(min(earned, possible), 2), possible, waiting)
+
+
+def _is_question(grade: Any) -> bool:
+    return grade.cell.cell_type == "markdown" and not grade.cell.name.endswith(REST)
+
+
+def corrected(book: Book) -> tuple[str, ...]:
+    """Say of which checks a person changed the points there, which is no part of our results."""
+    changed = sorted(
+        f"{submitted.student.id} {grade.cell.name}"
+        for submitted in book.api.assignment_submissions(book.assignment.name)
+        for notebook in submitted.notebooks
+        for grade in notebook.grades
+        if _is_ours(grade) and grade.manual_score is not None
+    )
+    told = "points of checks that a person gave there are not taken, write them as overrides"
+    return (f"{told}: {', '.join(changed)}",) if changed else ()
