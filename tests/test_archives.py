@@ -270,5 +270,5 @@ def test_a_file_that_is_too_large_costs_its_own_stage_alone(kind: str, tmp_path:
 @pytest.mark.parametrize("kind", ["folder", "zip"])
 def test_a_file_that_is_too_large_alone_is_said(kind: str, tmp_path: Path) -> None:
     path = handed_in(tmp_path, kind, {STAGE: b"#" * (submission.MAX_FILE_BYTES + 1)})
-    with pytest.raises(SubmissionError, match="holds no stage file.* is more than 1048576 bytes"):
+    with pytest.raises(SubmissionError, match=r"holds no stage file.* is more than 1048576 bytes"):
         submission.load(path, COURSE)
