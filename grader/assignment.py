@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import re
 import shutil
@@ -22,7 +23,7 @@ from grader import explain, notebook, stubs
 from grader.course import MANIFEST, Course, Stage
 from grader.errors import CourseError
 from grader.faults import Mistake
-from grader.outcome import Check, Part
+from grader.outcome import Check, Part, Visibility
 from grader.scoring import STEPS_PER_POINT
 from grader.session import Options, Session
 
@@ -39,6 +40,12 @@ cell behind it runs one check."""
 SETUP = 'from grader import kernel\n\nkernel.begin("{slug}")'
 HELPERS = "# Room for what you would rather have outside of the functions above; it may stay as it is."
 CHECK = '# {title}\nfrom grader.kernel import check\n\ncheck("{slug}.{name}", {answer!r})'
+HIDDEN = """# A hidden check
+### BEGIN HIDDEN TESTS
+from grader.kernel import check
+
+check("{slug}.{name}", {answer!r}, hidden={source!r})
+### END HIDDEN TESTS"""
 REST = """**What else counts.** The grader takes your answer out of this notebook, runs the checks above once
 more by itself, and others that are not in here. The points of those stand here; there is nothing to write."""
 QUESTION = "**{number}.** {question}\n\n### BEGIN SOLUTION\n{answer}\n### END SOLUTION"
@@ -51,16 +58,18 @@ class Wanted:
     out: Path
     assignment: str
     question_points: float
+    hidden: bool = False
     force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class PublicCheck:
-    """A public check that a notebook can run: its function, its title, the points it decides."""
+class Runnable:
+    """A check that a notebook can run: its function, its title, the points it decides."""
 
     name: str
     title: str
     points: float
+    hidden: bool = False
 
 
 def build(course: Course, wanted: Wanted) -> list[Path]:
@@ -75,7 +84,7 @@ def build(course: Course, wanted: Wanted) -> list[Path]:
     place = wanted.out / "source" / wanted.assignment
     if place.exists() and not wanted.force:
         raise Mistake(f"`{place}` is there; take another name, or say --force to replace it")
-    questions, checks = explain.load(course), public_checks(course)
+    questions, checks = explain.load(course), runnable(course, hidden=wanted.hidden)
     books = {
         stage.slug + notebook.SUFFIX: book(
             course, stage, checks[stage.slug], questions[stage.slug], wanted.question_points
@@ -108,7 +117,7 @@ def _fill(course: Course, folder: Path, books: dict[str, dict[str, Any]]) -> Non
 def book(
     course: Course,
     stage: Stage,
-    checks: Sequence[PublicCheck],
+    checks: Sequence[Runnable],
     questions: Sequence[explain.Question],
     question_points: float,
 ) -> dict[str, Any]:
@@ -128,10 +137,9 @@ def book(
         cells.append(_cell("code", text, stage.name + notebook.HELPERS, solution=True))
     called = tuple(sorted(public_names(answer, stage.slug)))
     for check in checks:
-        text = CHECK.format(title=check.title, slug=stage.slug, name=check.name, answer=called)
-        cells.append(
-            _cell("code", text, f"{stage.name}-{check.name}", grade=True, locked=True, points=check.points)
-        )
+        grade_id = notebook.cell_id(stage.name, check.name, hidden=check.hidden)
+        text = _text(course, stage, check, called)
+        cells.append(_cell("code", text, grade_id, grade=True, locked=True, points=check.points))
     rest = round(stage.points - sum(check.points for check in checks), 2)
     cells.append(_cell("markdown", REST, stage.name + notebook.REST, task=True, locked=True, points=rest))
     for number, each in enumerate(questions, start=1):
@@ -140,6 +148,14 @@ def book(
         cells.append(_cell("markdown", text, grade_id, grade=True, solution=True, points=question_points))
     about_python = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     return {"cells": cells, "metadata": about_python, "nbformat": notebook.MAJOR, "nbformat_minor": 5}
+
+
+def _text(course: Course, stage: Stage, check: Runnable, answer: tuple[str, ...]) -> str:
+    """The cell that runs a check; a hidden one brings its file, which nbgrader leaves out of a release."""
+    about = {"slug": stage.slug, "name": check.name, "answer": answer}
+    if not check.hidden:
+        return CHECK.format(title=check.title, **about)
+    return HIDDEN.format(source=course.read(course.hidden_tests(stage)).decode("utf-8"), **about)
 
 
 def _cell(
@@ -178,13 +194,13 @@ def public_names(answer: str, slug: str) -> set[str]:
     return {node.name for node in stub.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
-def public_checks(course: Course) -> dict[str, tuple[PublicCheck, ...]]:
-    """The public checks of each stage that a notebook can run: not those by the clock, in a busy kernel.
+def runnable(course: Course, *, hidden: bool = False) -> dict[str, tuple[Runnable, ...]]:
+    """The checks of each stage that a notebook can run: not those by the clock, in a busy kernel.
 
-    A check decides its weight's part of the stage's public points, rounded down: what is left over is put
-    where the points of all other checks are. Raises CourseError where a stage has none.
+    A check decides its weight's part of its group's points, rounded down: what is left over is put where the
+    points of all other checks are. Raises CourseError where a stage has none.
     """
-    options = Options(isolation="none", public_only=True, seed="any")  # nothing is run
+    options = Options(isolation="none", public_only=not hidden, seed="any")  # nothing is run
     with Session(course, options) as session:
         every = session.planned(course.stages)
         untimed = session.planned(course.stages, Part.UNTIMED)
@@ -192,19 +208,26 @@ def public_checks(course: Course) -> dict[str, tuple[PublicCheck, ...]]:
     for stage in course.stages:
         if not untimed[stage.slug]:
             raise CourseError(f"`{course.public_tests(stage)}` has no check that a notebook could run")
-        found[stage.slug] = tuple(_worth(stage, untimed[stage.slug], every[stage.slug]))
+        groups = ((Visibility.PUBLIC, stage.public_points), (Visibility.HIDDEN, stage.hidden_points))
+        found[stage.slug] = tuple(
+            check
+            for visibility, points in groups
+            for check in _worth(
+                [c for c in untimed[stage.slug] if c.visibility is visibility],
+                points / (math.fsum(c.weight for c in every[stage.slug] if c.visibility is visibility) or 1),
+            )
+        )
     return found
 
 
-def _worth(stage: Stage, checks: Sequence[Check], every: Sequence[Check]) -> Iterator[PublicCheck]:
+def _worth(checks: Sequence[Check], points_per_weight: float) -> Iterator[Runnable]:
     """Checks as functions, of which one with parameters is several checks."""
-    weights: dict[str, float] = {}
-    titles: dict[str, str] = {}
+    functions: dict[str, list[Check]] = {}
     for check in checks:
-        name, _, variant = check.id.partition(".")[2].partition("[")
-        weights[name] = weights.get(name, 0.0) + check.weight
-        titles[name] = check.title.removesuffix(f" ({variant.removesuffix(']')})")
-    planned = sum(check.weight for check in every)
-    for name, weight in weights.items():
-        share = int(stage.public_points * weight / planned * STEPS_PER_POINT + 1e-6)
-        yield PublicCheck(name, titles[name], share / STEPS_PER_POINT)
+        functions.setdefault(check.id.partition(".")[2].partition("[")[0], []).append(check)
+    for name, several in functions.items():
+        variant = several[0].id.partition("[")[2].removesuffix("]")
+        title = several[0].title.removesuffix(f" ({variant})")
+        worth = sum(check.weight for check in several) * points_per_weight
+        steps = math.floor(worth * STEPS_PER_POINT + 1e-6)
+        yield Runnable(name, title, steps / STEPS_PER_POINT, several[0].visibility is Visibility.HIDDEN)

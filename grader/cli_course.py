@@ -116,6 +116,9 @@ def extract(ctx: click.Context, path: Path, out: Path, force: bool) -> None:
 @click.option("--out", type=FOLDER, required=True, metavar="COURSEDIR", help="nbgrader's course.")
 @click.option("--assignment", default="kv", show_default=True, help="The assignment's name.")
 @click.option("--question-points", type=click.FloatRange(0), default=1.0, show_default=True, help="Each's.")
+@click.option(
+    "--hidden", is_flag=True, help="Put hidden checks in, where nbgrader takes them out of a release."
+)
 @click.option("--force", is_flag=True, help="Replace an assignment that is there.")
 @click.pass_context
 def build(ctx: click.Context, /, **options: Any) -> None:

@@ -53,10 +53,13 @@ def begin(slug: str) -> None:
         sys.path.insert(0, folder)
 
 
-def check(name: str, answer: Sequence[str], executed: Sequence[str] | None = None) -> None:
+def check(
+    name: str, answer: Sequence[str], executed: Sequence[str] | None = None, *, hidden: str = ""
+) -> None:
     """Run one public check, `stage2.first_mismatch`, on the last cell run that defines all of `answer`.
 
-    Raises NotPassed with the check's message; otherwise returns nothing, for which nbgrader gives all points.
+    `hidden` is the text of the file that a hidden check is in. Raises NotPassed with the check's message;
+    otherwise returns nothing, for which nbgrader gives all points.
     """
     course = courses.find(Path.cwd())
     slug, _, function = name.partition(".")
@@ -65,7 +68,12 @@ def check(name: str, answer: Sequence[str], executed: Sequence[str] | None = Non
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         _lay_out(course, stage, root, {**_own(course, stage), stage.file: text.encode()})
-        fault, said = _run(root, course.public_tests(stage).name, f"test_{function}")
+        tests = course.hidden_tests(stage) if hidden else course.public_tests(stage)
+        file = root / tests.relative_to(course.root)
+        if hidden:
+            file.parent.mkdir()
+            file.write_text(hidden, encoding="utf-8")
+        fault, said = _run(root, f"{file}::test_{function}")
     if said:
         print("\n".join(said.splitlines()[-SHOWN_LINES:]))
     if fault:
@@ -126,12 +134,11 @@ class _Ending:
             self.calls += 1
 
 
-def _run(root: Path, file: str, function: str) -> tuple[str, str]:
+def _run(root: Path, where: str) -> tuple[str, str]:
     """Run one test function; why it did not pass, empty if it did, and what was printed."""
     from grader.pytest_plugin import judge
 
     ending, said = _Ending(), io.StringIO()
-    where = f"{root / 'tests_public' / file}::{function}"
     with _untouched(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         status = pytest.main([*BARE, f"--rootdir={root}", *QUIET, where], plugins=[ending])
     if ending.errors:

@@ -18,7 +18,7 @@ from grader.by_hand import Given
 from grader.faults import Mistake
 from grader.gradebook import Row, State
 from grader.marks import Mark
-from grader.notebook import REST
+from grader.notebook import REST, cell_id
 from grader.outcome import Verdict, Visibility
 from grader.render.prose import plural, points, printable
 from grader.report import Report, StageResult, student_view
@@ -121,7 +121,7 @@ def hand_in(
         submitted = _submitted(book, student, mark.row)
         for notebook in submitted.notebooks:
             if notebook.name in stages:
-                _fill(notebook, mark, student_view(report), told)
+                _fill(notebook, mark, report, told)
         book.api.db.commit()
         if book.assignment.duedate:
             _penalise(book, student, submitted)
@@ -166,9 +166,9 @@ def _submitted(book: Book, student: str, row: Row) -> Any:
 
 def _fill(notebook: Any, mark: Mark, report: Report, told: _Told) -> None:
     """Write one stage's points; where it has none by the grader's own fault, leave what is there."""
-    stage = next((stage for stage in report.stages if stage.slug == notebook.name), None)
+    stage, shown = (_stage(one, notebook.name) for one in (report, student_view(report)))
     graded = {grade.cell.name: grade for grade in notebook.grades if _is_ours(grade)}
-    if stage is None or mark.row.state is State.UNREADABLE:
+    if stage is None or shown is None or mark.row.state is State.UNREADABLE:
         told.add("not graded, for a person to look at", mark.student)
         scores: Mapping[str, float | None] = dict.fromkeys(graded)
     elif notebook.name not in mark.stages:
@@ -177,9 +177,13 @@ def _fill(notebook: Any, mark: Mark, report: Report, told: _Told) -> None:
     else:
         worth = {name: grade.cell.max_score for name, grade in graded.items()}
         scores = shared_out(mark.stages[notebook.name], worth, _passed(stage))
-        _comment(notebook, stage)
+        _comment(notebook, shown)
     for name, grade in graded.items():
         _set(grade, scores[name])
+
+
+def _stage(report: Report, slug: str) -> StageResult | None:
+    return next((stage for stage in report.stages if stage.slug == slug), None)
 
 
 def _is_ours(grade: Any) -> bool:
@@ -198,12 +202,12 @@ def _set(grade: Any, score: float | None) -> None:
 
 def _passed(stage: StageResult) -> set[str]:
     """Ids of the cells whose check passed, with every one of its parameters."""
-    prefix, passed = stage.file.removesuffix(".py"), dict[str, bool]()
+    stem, passed = stage.file.removesuffix(".py"), dict[str, bool]()
     for outcome in stage.outcomes:
-        if outcome.check.visibility is Visibility.PUBLIC:
-            name = outcome.check.id.partition(".")[2].partition("[")[0]
-            passed[name] = passed.get(name, True) and outcome.verdict is Verdict.PASS
-    return {f"{prefix}-{name}" for name, is_passed in passed.items() if is_passed}
+        name = outcome.check.id.partition(".")[2].partition("[")[0]
+        cell = cell_id(stem, name, hidden=outcome.check.visibility is Visibility.HIDDEN)
+        passed[cell] = passed.get(cell, True) and outcome.verdict is Verdict.PASS
+    return {cell for cell, is_passed in passed.items() if is_passed}
 
 
 def shared_out(earned: float, worth: Mapping[str, float], passed: set[str]) -> dict[str, float]:

@@ -9,6 +9,7 @@ that stage have ids that begin with it and `-`. Cells without an id are the stud
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 import tokenize
@@ -32,6 +33,7 @@ MOST = 20  # notebooks of one submission that are looked at
 MAJOR = 4  # of the format; 4.0 to 4.5 are alike in what is read here
 SETUP, HELPERS = "-setup", "-helpers"  # ids of an answer's cells that may stand above it, or belong to it
 REST = "-grader"  # of the cell for the points of all that the grader alone checks
+HIDDEN = "-hidden-"  # in the id of a hidden check's cell, before a mark that does not tell its name
 PYTHON_MAGICS = {"capture", "prun", "time", "timeit"}  # `%%time` and the like: what follows is Python
 ENCODINGS = {"ascii", "cp1252", "iso-8859-1", "iso-8859-15"}  # those that a file may name, beside UTF-8
 CELL_MAGIC = re.compile(r"\s*%%(\w*)")
@@ -82,6 +84,11 @@ class Extracted:
 
     files: dict[str, bytes]
     notes: tuple[str, ...] = ()
+
+
+def cell_id(stem: str, check: str, *, hidden: bool = False) -> str:
+    """The id of the cell that runs a check of the stage file `stem.py`."""
+    return f"{stem}{HIDDEN}{hashlib.sha256(check.encode()).hexdigest()[:8]}" if hidden else f"{stem}-{check}"
 
 
 def parse(data: bytes) -> tuple[Cell, ...]:

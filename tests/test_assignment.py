@@ -155,7 +155,7 @@ def test_a_check_is_worth_what_it_decides_in_a_report() -> None:
     with Session(COURSE, Options(isolation="none", public_only=True, seed="any")) as session:
         planned = session.planned([COURSE.stage("stage9")])["stage9"]
     bugs = [check for check in planned if check.id.startswith("stage9.names_the_bug[")]
-    worth = {check.name: check.points for check in assignment.public_checks(COURSE)["stage9"]}
+    worth = {check.name: check.points for check in assignment.runnable(COURSE)["stage9"]}
 
     public = COURSE.stage("stage9").public_points
     exact = public * sum(c.weight for c in bugs) / sum(c.weight for c in planned)
@@ -186,7 +186,7 @@ def in_kernel(tiny: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mod
     explained(tiny)
     assignment.build(tiny, wanted(tmp_path))
     monkeypatch.chdir(tmp_path / "source" / "kv")
-    (check, *_) = assignment.public_checks(tiny)["stage1"]
+    (check, *_) = assignment.runnable(tiny)["stage1"]
     return f"stage1.{check.name}"
 
 
@@ -221,6 +221,39 @@ def test_an_answer_has_what_it_uses_of_other_cells(in_kernel: str) -> None:
 def test_what_does_not_pass_raises_why(executed: list[str], said: str, in_kernel: str) -> None:
     with pytest.raises(kernel.NotPassed, match=said):
         kernel.check(in_kernel, ("one",), executed)
+
+
+def as_released_of_hidden(source: str) -> str:
+    """What nbgrader's ClearHiddenTests leaves of a cell."""
+    before, _, rest = source.partition("### BEGIN HIDDEN TESTS\n")
+    return before + rest.partition("### END HIDDEN TESTS")[2] if rest else source
+
+
+def test_hidden_checks_go_in_if_asked_and_out_of_what_is_released(tiny: Course, tmp_path: Path) -> None:
+    explained(tiny)
+    assignment.build(tiny, wanted(tmp_path, hidden=True))
+    place = tmp_path / "source" / "kv"
+    (hidden,) = (c for c in cells_of(place / "stage1.ipynb") if "HIDDEN TESTS" in text_of(c))
+    about = hidden["metadata"]["nbgrader"]
+    source = tiny.hidden_tests(tiny.stages[0]).read_text()
+
+    assert repr(source) in text_of(hidden)
+    assert (about["points"], about["grade"], about["locked"]) == (2.0, True, True)
+    assert as_released_of_hidden(text_of(hidden)) == "# A hidden check\n"
+    (rest,) = (c for c in cells_of(place / "stage1.ipynb") if c["metadata"]["nbgrader"]["task"])
+    assert rest["metadata"]["nbgrader"]["points"] == 0.0
+    assert not list(place.rglob("*hidden*"))
+    assert "other_numbers" not in about["grade_id"]
+
+
+def test_a_hidden_check_runs_from_its_text(in_kernel: str, tiny: Course) -> None:
+    text = tiny.hidden_tests(tiny.stages[0]).read_text()
+    kernel.check("stage1.other_numbers", ("one",), [RIGHT], hidden=text)
+
+    with pytest.raises(kernel.NotPassed, match="is 2000000000000"):
+        kernel.check(
+            "stage1.other_numbers", ("one",), ["def one(n):\n    return 2 * n if n < 9 else 6"], hidden=text
+        )
 
 
 def test_what_the_student_prints_goes_to_stdout_alone(
@@ -259,7 +292,7 @@ def test_nothing_of_a_check_stays_in_the_kernel(in_kernel: str) -> None:
     NBGRADER is None, reason="nbgrader is not installed; NBGRADER names its command elsewhere"
 )
 def test_nbgrader_releases_what_was_built_without_a_solution(tmp_path: Path) -> None:
-    assignment.build(COURSE, wanted(tmp_path))
+    assignment.build(COURSE, wanted(tmp_path, hidden=True))
     there = {**os.environ, "PATH": f"{Path(str(NBGRADER)).parent}{os.pathsep}{os.environ['PATH']}"}
     command = [str(NBGRADER), "generate_assignment", "kv", "--create"]
     done = subprocess.run(command, cwd=tmp_path, env=there, capture_output=True, text=True, timeout=120)
@@ -268,6 +301,8 @@ def test_nbgrader_releases_what_was_built_without_a_solution(tmp_path: Path) -> 
     for stage in COURSE.stages:
         released = (tmp_path / "release" / "kv" / f"{stage.slug}.ipynb").read_bytes()
         assert b"BEGIN SOLUTION" not in released
+        assert b"HIDDEN TESTS" not in released
+        assert b"hidden=" not in released
         text = notebook.extract(released, COURSE).files[stage.file].decode()
         assert set(code(text)) - {
             "    raise NotImplementedError()",

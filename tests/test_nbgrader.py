@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from grader import by_hand, marking, nbgrader, results
+from grader import by_hand, marking, nbgrader, notebook, results
 from grader.by_hand import SLUG, Given
 from grader.cli import cli
 from grader.faults import Mistake
@@ -168,6 +168,15 @@ def test_a_check_gets_its_cells_points_only_if_all_its_parameters_pass(theirs: P
     assert not any(theirs.grades("ada")[name].needs_manual_grade for name in WORTH)
 
 
+def test_a_hidden_checks_cell_has_its_points_too(theirs: Pretended) -> None:
+    cell = Cell(notebook.cell_id("stage1_one", "h", hidden=True), "code", 1.0)
+    theirs.notebook.grade_cells.append(cell)
+    handed_in(theirs, SOME, replace_earned(SOME, 10.0, "bob"))
+
+    assert theirs.grades("ada")[cell.name].auto_score == 0.0
+    assert theirs.grades("bob")[cell.name].auto_score == 1.0
+
+
 def test_questions_are_left_to_people(theirs: Pretended) -> None:
     handed_in(theirs, SOME)
 
@@ -206,8 +215,8 @@ def test_a_persons_score_stays_and_is_looked_at_again_where_the_machines_changed
     assert (grade.manual_score, grade.auto_score, grade.needs_manual_grade) == (1.0, 1.33, True)
 
 
-def replace_earned(of: Report, earned: float) -> Report:
-    return report(of.submission.id, earned, outcome("a"), outcome("b"), outcome("h", hidden=True))
+def replace_earned(of: Report, earned: float, name: str = "") -> Report:
+    return report(name or of.submission.id, earned, outcome("a"), outcome("b"), outcome("h", hidden=True))
 
 
 def test_our_own_fault_leaves_what_is_there(theirs: Pretended) -> None:
