@@ -19,7 +19,7 @@ from grader.samples import Sample
 COURSE = courses.load(Path(__file__).resolve().parent.parent)
 SAMPLES = [*samples.load_all(COURSE, "correct"), *samples.load_all(COURSE, "wrong")]
 
-EVERY = 15  # one of so many is graded here: `grade dev check`, the other half of `make test`, grades all
+EVERY = 40  # one of so many is graded here: `grade dev check`, the other half of `make test`, grades all
 
 SOLUTION = '''"""The text."""
 
