@@ -8,7 +8,7 @@ from pathlib import Path
 
 from grader import results
 from grader.faults import Mistake
-from grader.gradebook import Row
+from grader.gradebook import Row, State
 from grader.render.prose import plural
 from grader.report import Report, StageResult
 from grader.results import Shelf
@@ -52,8 +52,10 @@ def put(folder: Path, given: Mapping[str, Given]) -> tuple[str, ...]:
     possible = max((one.possible for one in given.values()), default=0.0)
     if not possible:
         raise Mistake("the gradebook has no answers that a person grades, or nobody who handed any in")
-    by_name = {fold(student): one for student, one in given.items()}
-    rows = tuple(_put(folder, row, by_name.get(fold(row.student))) for row in book.rows)
+    by_name = {**{fold(student): one for student, one in given.items()}, **given}
+    rows = tuple(
+        _put(folder, row, by_name.get(row.student) or by_name.get(fold(row.student))) for row in book.rows
+    )
     written = results.write(folder, replace(book, rows=rows, possible={**book.possible, SLUG: possible}))
     there = {fold(row.student) for row in rows if SLUG in row.stages}
     lost = [student for student in given if fold(student) not in there]
@@ -65,7 +67,7 @@ def put(folder: Path, given: Mapping[str, Given]) -> tuple[str, ...]:
 
 def _put(folder: Path, row: Row, given: Given | None) -> Row:
     shelf = Shelf(folder / row.folder)
-    report = shelf.kept() if row.folder and given else None
+    report = shelf.kept() if row.folder and given and row.state is not State.UNREADABLE else None
     if report is None or given is None:
         return row
     shelf.keep(beside(report, StageResult(SLUG, TITLE, "", given.earned, given.possible, ())))

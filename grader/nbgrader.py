@@ -64,18 +64,18 @@ def opened(gradebook: str, assignment: str) -> Iterator[Book]:
     if path and not path.is_file():
         raise Mistake(f"`{path}` is not there: name nbgrader's gradebook, as sqlite:///gradebook.db")
     try:
-        from nbgrader.api import Gradebook, MissingEntry
+        from nbgrader.api import Gradebook
         from sqlalchemy.exc import ArgumentError, SQLAlchemyError
     except ImportError as error:
         raise Mistake(INSTALL) from error
     try:
         settings = _settings(path.resolve().parent if path else Path.cwd())
         with Gradebook(url, settings.coursedir.course_id) as api:
-            try:
-                yield Book(api, settings, api.find_assignment(assignment), url)
-            except MissingEntry as error:
+            found = next((one for one in api.assignments if one.name == assignment), None)
+            if found is None:
                 known = ", ".join(f"`{one.name}`" for one in api.assignments) or "none"
-                raise Mistake(f"`{gradebook}` has no assignment `{assignment}`, it has {known}") from error
+                raise Mistake(f"`{gradebook}` has no assignment `{assignment}`, it has {known}")
+            yield Book(api, settings, found, url)
     except (SQLAlchemyError, ArgumentError, ImportError) as error:
         raise Mistake(f"`{gradebook}`: {str(error).splitlines()[0]}") from error
 
@@ -111,13 +111,14 @@ def hand_in(
         raise Mistake(f"assignment `{book.assignment.name}` has no notebook named after a stage")
     for slug in stages:
         _vet(notebooks[slug], possible[slug], told)
-    known = {fold(student.id): student.id for student in book.api.students}
+    ids = [student.id for student in book.api.students]
+    known = {**{fold(one): one for one in ids}, **{one: one for one in ids}}
     for mark in marks:
         report = report_of(mark.row)
         if report is None:
             told.add("nothing handed in, nothing written", mark.student)
             continue
-        student = known.get(fold(mark.student)) or _new(book, mark.row, told)
+        student = known.get(mark.student) or known.get(fold(mark.student)) or _new(book, mark.row, told)
         submitted = _submitted(book, student, mark.row)
         for notebook in submitted.notebooks:
             if notebook.name in stages:

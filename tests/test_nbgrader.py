@@ -255,6 +255,17 @@ def test_a_student_is_who_is_there_whatever_the_case(theirs: Pretended) -> None:
     assert list(theirs.submitted) == ["ADA"]
 
 
+def test_of_two_who_differ_in_case_each_is_themselves(theirs: Pretended) -> None:
+    for name in ("ada", "ADA"):
+        theirs.add_student(name)
+    handed_in(theirs, SOME, replace_earned(SOME, 10.0, "ADA"))
+
+    assert {name: sum(filter(None, theirs.points(name).values())) for name in ("ada", "ADA")} == {
+        "ada": 5.5,
+        "ADA": 10.0,
+    }
+
+
 @pytest.mark.parametrize("name", ["Lovelace, Ada", "Ada Lovelace"])
 def test_a_new_student_has_the_rosters_names(name: str, theirs: Pretended) -> None:
     said = handed_in(theirs, SOME, ada=replace(row_of(SOME, "ada"), name=name, email="a@x.org"))
