@@ -35,8 +35,13 @@ def main(words: Sequence[str]) -> int:
 
 
 def _each(*commands: Sequence[str]) -> int:
-    """Run one command after the other, all of them; the worst exit status."""
-    return max(abs(subprocess.run(command, check=False).returncode) for command in commands)
+    """Run one command after the other, all of them, and name those that fail; the worst exit status."""
+    worst = 0
+    for command in commands:
+        if status := abs(subprocess.run(command, check=False).returncode):
+            print(f"failed with {status}: {' '.join(command)}", file=sys.stderr, flush=True)
+        worst = max(worst, status)
+    return worst
 
 
 if __name__ == "__main__":
