@@ -118,7 +118,12 @@ def _run(course: Course, wanted: Wanted, conditions: Conditions, workers: Cluste
     known = roster.load(wanted.roster) if wanted.roster else Roster()
     lateness.vet(deadline, known.students)
     found = intake.find(
-        wanted.path, course, known, on_duplicate=wanted.on_duplicate, out=wanted.spared or wanted.out
+        wanted.path,
+        course,
+        known,
+        on_duplicate=wanted.on_duplicate,
+        out=wanted.spared or wanted.out,
+        assignment=wanted.assignment,
     )
     if wanted.file_times:
         found = intake.by_file_times(found)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader import results
 from grader.faults import Mistake
-from grader.gradebook import Row, State
+from grader.gradebook import Gradebook, Row, State
 from grader.render.prose import plural
 from grader.report import Report, StageResult
 from grader.results import Shelf
 from grader.roster import fold
 
 SLUG = "by-hand"  # which no stage can be called
-TITLE = "Questions, graded by a person"
+TITLE = "Questions of {assignment}, graded by a person"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +43,23 @@ def carried(before: Report | None, report: Report) -> Report:
     return beside(report, given[0]) if given else report
 
 
-def put(folder: Path, given: Mapping[str, Given]) -> tuple[str, ...]:
+def put(folder: Path, assignment: str, given: Mapping[str, Given]) -> tuple[str, ...]:
     """Write points, by student, into a class's results: every report and page, and what is about the class.
 
-    Give what to say of it. Raises Mistake where `folder` holds no results, or there are no points to be had.
+    Give what to say of it. Raises Mistake where `folder` holds no results or has points of another
+    assignment, or there are no points to be had.
     """
     book = results.load(folder)
     possible = max((one.possible for one in given.values()), default=0.0)
     if not possible:
         raise Mistake("the gradebook has no answers that a person grades, or nobody who handed any in")
+    title = TITLE.format(assignment=assignment)
+    if others := {stage.title for stage in _entries(folder, book)} - {title}:
+        raise Mistake(f"`{folder}` has points of another assignment already: {min(others)}")
     by_name = {**{fold(student): one for student, one in given.items()}, **given}
     rows = tuple(
-        _put(folder, row, by_name.get(row.student) or by_name.get(fold(row.student))) for row in book.rows
+        _put(folder, row, by_name.get(row.student) or by_name.get(fold(row.student)), title)
+        for row in book.rows
     )
     written = results.write(folder, replace(book, rows=rows, possible={**book.possible, SLUG: possible}))
     there = {fold(row.student) for row in rows if SLUG in row.stages}
@@ -65,10 +70,17 @@ def put(folder: Path, given: Mapping[str, Given]) -> tuple[str, ...]:
     return (*said, f"points by hand for {plural(len(there), 'student')}", *(f"wrote {p}" for p in written))
 
 
-def _put(folder: Path, row: Row, given: Given | None) -> Row:
+def _entries(folder: Path, book: Gradebook) -> Iterator[StageResult]:
+    """The entries that are there already."""
+    for row in book.rows:
+        report = Shelf(folder / row.folder).kept() if SLUG in row.stages else None
+        yield from (stage for stage in report.stages if stage.slug == SLUG) if report else ()
+
+
+def _put(folder: Path, row: Row, given: Given | None, title: str) -> Row:
     shelf = Shelf(folder / row.folder)
     report = shelf.kept() if row.folder and given and row.state is not State.UNREADABLE else None
     if report is None or given is None:
         return row
-    shelf.keep(beside(report, StageResult(SLUG, TITLE, "", given.earned, given.possible, ())))
+    shelf.keep(beside(report, StageResult(SLUG, title, "", given.earned, given.possible, ())))
     return replace(row, stages={**row.stages, SLUG: given.earned})

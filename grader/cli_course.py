@@ -142,5 +142,5 @@ def grades(ctx: click.Context, folder: Path, gradebook: str | None, assignment: 
     with nbgrader.opened(gradebook, assignment) as book:
         given, corrected = nbgrader.answers(book), nbgrader.corrected(book)
     ctx.with_resource(destination.held(folder))
-    for line in (*corrected, *by_hand.put(folder, given)):
+    for line in (*corrected, *by_hand.put(folder, assignment, given)):
         click.echo(line)

@@ -5,6 +5,7 @@ Every name here is hostile input: it says whose an entry is, and is never used a
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from grader import archive, gradescope, lateness, notebook, platforms, submission
 from grader.course import Course
 from grader.errors import SubmissionError
+from grader.faults import Mistake
 from grader.gradebook import visible
 from grader.platforms import Named
 from grader.report import SubmissionInfo
@@ -99,16 +101,28 @@ class Intake:
     aside: tuple[str, ...] = ()
 
 
-def find(path: Path, course: Course, roster: Roster, *, on_duplicate: str, out: Path) -> Intake:
+def find(
+    path: Path,
+    course: Course,
+    roster: Roster,
+    *,
+    on_duplicate: str,
+    out: Path,
+    assignment: str | None = None,
+) -> Intake:
     """Find every submission in the folder `path`; `out`, if it lies in there, is none.
 
-    Raises SubmissionError where there is none, or with `on_duplicate` `error` where one was given twice.
+    Of nbgrader's tree those of one assignment are taken. Raises SubmissionError where there is none, or with
+    `on_duplicate` `error` where one was given twice; Mistake where there are several assignments and it is
+    not said which, or there is no such.
     """
     if not path.is_dir():
         raise SubmissionError(f"`{path}` is not a folder; unpack the download first, one entry a student")
     stage_files = _stage_files(course)
     pieces, aside = [], []
-    for piece in _pieces(path, root(path, course, out), stage_files, out):
+    there = root(path, course, out)
+    which = _assignment(there, out, assignment)
+    for piece in _pieces(there, stage_files, out, which):
         if piece.named.student:
             pieces.append(piece)
         else:
@@ -116,8 +130,8 @@ def find(path: Path, course: Course, roster: Roster, *, on_duplicate: str, out: 
     if not pieces:
         raise SubmissionError(_nothing(path, aside, stage_files))
     entries, duplicates = _entries(pieces, roster, on_duplicate)
-    there = {entry.student for entry in entries}
-    missing = tuple(student for student in roster.students if student not in there)
+    known = {entry.student for entry in entries}
+    missing = tuple(student for student in roster.students if student not in known)
     return Intake(entries, missing, duplicates, tuple(sorted(aside)))
 
 
@@ -180,11 +194,29 @@ def _read(piece: Piece, course: Course) -> tuple[dict[str, bytes], tuple[str, ..
     return work.files, work.info.notes
 
 
-def _pieces(path: Path, root: Path, stage_files: Sequence[str], out: Path) -> Iterator[Piece]:
+def _assignment(root: Path, out: Path, wanted: str | None) -> str | None:
+    """Which assignment of nbgrader's tree to take; None for all that is there, if it is one at most."""
+    if not is_nbgraders(root):
+        if wanted is not None:
+            raise Mistake(f"`--assignment` is for nbgrader's `{NBGRADER}/`, and `{root}` is none")
+        return None
+    names: set[str] = set()
+    for student in _listed(root, out):
+        with contextlib.suppress(OSError):
+            names |= {each.name for each in _listed(student) if each.is_dir() and not each.is_symlink()}
+    told = ", ".join(f"`{fit(name)}`" for name in sorted(names)[:10]) or "none"
+    if wanted is not None and wanted not in names:
+        raise Mistake(f"`{root}` has no assignment `{wanted}`, it has {told}")
+    if wanted is None and len(names) > 1:
+        raise Mistake(f"`{root}` has several assignments: {told}; say which with `--assignment`")
+    return wanted
+
+
+def _pieces(root: Path, stage_files: Sequence[str], out: Path, assignment: str | None) -> Iterator[Piece]:
     """Everything in the class's folder, whichever layout it has."""
     if is_nbgraders(root):
         for student in _listed(root, out, is_junk=_left_behind):
-            yield from _nbgrader(student, stage_files)
+            yield from _nbgrader(student, stage_files, assignment)
         return
     people = gradescope.submitters(root)
     for entry in _listed(root, out, is_junk=_left_behind):
@@ -193,13 +225,17 @@ def _pieces(path: Path, root: Path, stage_files: Sequence[str], out: Path) -> It
             yield replace(piece, named=named)
 
 
-def _nbgrader(student: Path, stage_files: Sequence[str]) -> Iterator[Piece]:
-    """The assignments that a student has in nbgrader's `submitted/STUDENT/ASSIGNMENT/`."""
+def _nbgrader(student: Path, stage_files: Sequence[str], assignment: str | None) -> Iterator[Piece]:
+    """The assignment that a student has in nbgrader's `submitted/STUDENT/ASSIGNMENT/`."""
     whole = _piece(student, stage_files)
     try:
         within = [] if whole.refused or not student.is_dir() else _listed(student)
     except OSError as error:
         within, whole = [], replace(whole, refused=f"it can't be looked into: {error.strerror}")
+    if assignment is not None:
+        within = [path for path in within if path.name == assignment]
+        if not within and not whole.refused:
+            return
     folders = [_piece(path, stage_files) for path in within if path.is_dir()]
     for piece in folders or [whole]:
         name, when = (student.name, _nbgraders_time(piece.path)) if whole.named.student else ("", "")

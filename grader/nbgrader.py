@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import sys
+import textwrap
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,8 +29,10 @@ from grader.roster import fold
 from grader.scoring import STEPS_PER_POINT
 
 SQLITE = "sqlite:///"
+TABLES = ("assignment", "submitted_assignment", "grade", "comment")  # some of a gradebook's
 INSTALL = "nbgrader is not installed: `pip install 'kvgrade[nbgrader]'`"
 LONGEST = 4000  # characters of a comment
+CODE = "    "  # before each line: nbgrader shows comments as Markdown, and this much of it as it stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +61,8 @@ class _Told:
 def opened(gradebook: str, assignment: str) -> Iterator[Book]:
     """Open a gradebook: SQLAlchemy's name for it, or a file of SQLite's.
 
-    Raises Mistake where nbgrader is not installed, there is no such gradebook or assignment in it, or the
-    database fails.
+    Raises Mistake where nbgrader is not installed, there is no such gradebook or assignment in it, its
+    course's configuration is wrong, or the database fails. What is no gradebook stays as it is.
     """
     url = gradebook if "://" in gradebook else SQLITE + gradebook
     path = Path(url.removeprefix(SQLITE)) if url.startswith(SQLITE) else None
@@ -65,29 +70,56 @@ def opened(gradebook: str, assignment: str) -> Iterator[Book]:
         raise Mistake(f"`{path}` is not there: name nbgrader's gradebook, as sqlite:///gradebook.db")
     try:
         from nbgrader.api import Gradebook
-        from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+        from sqlalchemy.exc import SAWarning, SQLAlchemyError
     except ImportError as error:
         raise Mistake(INSTALL) from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SAWarning)  # nbgrader's own
+        try:
+            shown = _vetted(url)
+            settings = _settings(path.resolve().parent if path else Path.cwd())
+            with Gradebook(url, settings.coursedir.course_id) as api:
+                found = next((one for one in api.assignments if one.name == assignment), None)
+                if found is None:
+                    known = ", ".join(f"`{one.name}`" for one in api.assignments) or "none"
+                    raise Mistake(f"`{shown}` has no assignment `{assignment}`, it has {known}")
+                yield Book(api, settings, found, url)
+        except (SQLAlchemyError, ImportError) as error:  # whose words may repeat a password
+            first = str(error).splitlines()[0].replace(url, "the gradebook")
+            raise Mistake(f"the gradebook can't be used: {first}") from error
+
+
+def _vetted(url: str) -> str:
+    """The gradebook's name without its password. Raises Mistake where it is a database of something else."""
+    import sqlalchemy
+
+    engine = sqlalchemy.create_engine(url)
     try:
-        settings = _settings(path.resolve().parent if path else Path.cwd())
-        with Gradebook(url, settings.coursedir.course_id) as api:
-            found = next((one for one in api.assignments if one.name == assignment), None)
-            if found is None:
-                known = ", ".join(f"`{one.name}`" for one in api.assignments) or "none"
-                raise Mistake(f"`{gradebook}` has no assignment `{assignment}`, it has {known}")
-            yield Book(api, settings, found, url)
-    except (SQLAlchemyError, ArgumentError, ImportError) as error:
-        raise Mistake(f"`{gradebook}`: {str(error).splitlines()[0]}") from error
+        shown = str(engine.url.render_as_string(hide_password=True))
+        if not set(TABLES) <= set(sqlalchemy.inspect(engine).get_table_names()):
+            raise Mistake(f"`{shown}` is no gradebook of nbgrader's: it lacks its tables")
+        return shown
+    finally:
+        engine.dispose()
 
 
 def _settings(root: Path) -> Any:
-    """nbgrader's application with the course's `nbgrader_config.py`, as its own commands have it."""
+    """nbgrader's application with the course's `nbgrader_config.py`, as its own commands have it.
+
+    Raises Mistake where that can't be read, or names no rule for lateness that could be had.
+    """
     from nbgrader.apps.baseapp import NbGrader
+    from nbgrader.preprocessors import AssignLatePenalties
 
     if str(root) not in sys.path:
         sys.path.append(str(root))  # where a course keeps plugins of its own
-    settings = NbGrader(log_level=logging.ERROR)
-    settings.initialize([], root=str(root))
+    try:
+        settings = NbGrader(log_level=logging.ERROR, raise_config_file_errors=True)
+        settings.initialize([], root=str(root))
+        AssignLatePenalties(parent=settings).init_plugin()
+    except Exception as error:  # its author's code, which may raise anything
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise Mistake(f"`{root / 'nbgrader_config.py'}` can't be used: {said}") from error
     return settings
 
 
@@ -126,7 +158,8 @@ def hand_in(
         book.api.db.commit()
         if book.assignment.duedate:
             _penalise(book, student, submitted)
-        told.add("written", mark.student)
+        if mark.row.state is not State.UNREADABLE:
+            told.add("written", mark.student)
     return _lines(told)
 
 
@@ -227,7 +260,8 @@ def shared_out(earned: float, worth: Mapping[str, float], passed: set[str]) -> d
 def _comment(notebook: Any, stage: StageResult) -> None:
     """Say beside the points what did not pass and why, as the student may read it."""
     wrong = [f"{o.verdict}: {o.check.title}\n{o.message}" for o in stage.outcomes if o.verdict.counts_against]
-    text = printable("\n\n".join(wrong))[:LONGEST] if wrong else None
+    said = printable("\n\n".join(wrong))[:LONGEST]
+    text = textwrap.indent(said, CODE) if wrong else None
     for comment in notebook.comments:
         if comment.cell.name.endswith(REST) and comment.auto_comment != text:
             comment.auto_comment = text
@@ -247,7 +281,14 @@ def _penalise(book: Book, student: str, submitted: Any) -> None:
     for notebook in submitted.notebooks:
         if submitted.total_seconds_late or notebook.late_submission_penalty is not None:
             resources = {"nbgrader": {**about, "notebook": notebook.name}}
-            assign.preprocess(nbformat.v4.new_notebook(), resources)
+            try:
+                assign.preprocess(nbformat.v4.new_notebook(), resources)
+            except Exception as error:  # the course's own rule, which may raise anything
+                said = f"{type(error).__name__}: {error}".splitlines()[0]
+                what = f"nbgrader's rule for lateness failed over `{student}`: {said}"
+                raise Mistake(
+                    f"{what}; mend it and run this again, which goes over what is written"
+                ) from error
     book.api.db.expire_all()
 
 
@@ -275,11 +316,15 @@ def answers(book: Book) -> dict[str, Given]:
 
 
 def _given(submitted: Any, possible: float) -> Given:
-    """Of extra credit counts what makes up for points lost elsewhere: nobody gets more than there is."""
+    """Of extra credit counts what makes up for points lost elsewhere: nobody gets more than there is.
+
+    A score that is none, below nothing or endless, waits for a person like one that is not there.
+    """
     asked = [g for notebook in submitted.notebooks for g in notebook.grades if _is_question(g)]
-    earned = sum(grade.score for grade in asked)
-    waiting = tuple(sorted(grade.cell.name for grade in asked if grade.needs_manual_grade))
-    return Given(round(min(earned, possible), 2), possible, waiting)
+    given = [grade for grade in asked if 0 <= grade.score < math.inf]
+    earned = sum(grade.score for grade in given)
+    waiting = sorted(grade.cell.name for grade in asked if grade.needs_manual_grade or grade not in given)
+    return Given(round(min(earned, possible), 2), possible, tuple(waiting))
 
 
 def _is_question(grade: Any) -> bool:

@@ -112,6 +112,12 @@ HANDED_IN = (
         show_default=True,
         help="Which to grade of what a student handed in twice.",
     ),
+    click.option(
+        "--assignment",
+        metavar="NAME",
+        callback=not_empty,
+        help="Of nbgrader's submitted/ this assignment.  [default: the only one]",
+    ),
 )
 WHERE = (
     click.option(

@@ -33,6 +33,7 @@ class Wanted:
     out: Path
     roster: Path | None = None
     on_duplicate: str = "latest"
+    assignment: str | None = None
     jobs: int = 0
     force: bool = False
     similarity: bool = False

@@ -31,15 +31,15 @@ HIDING = re.compile(r"(?<![\w.])(exec|eval|compile)\s*\(")  # makes code of what
 TASTE = "(),"  # whether these stand there is often only that
 
 
-def run(course: Course, path: Path, out: Path, roster: Path | None, on_duplicate: str) -> tuple[Path, ...]:
-    """Find what a class handed in and `write`.
+def run(course: Course, path: Path, out: Path, roster: Path | None, **chosen: Any) -> tuple[Path, ...]:
+    """Find what a class handed in, as `intake.find` is told to choose, and `write`.
 
     Raises SubmissionError or CourseError where there is nothing to compare, Mistake where `out` is no place
     for results.
     """
     destination.vet(course, path, out)
     known = rosters.load(roster) if roster else Roster()
-    found = intake.find(path, course, known, on_duplicate=on_duplicate, out=out)
+    found = intake.find(path, course, known, out=out, **chosen)
     with destination.held(out):
         return write(course, found, out)
 

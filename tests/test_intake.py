@@ -13,6 +13,7 @@ import pytest
 from grader import course as courses
 from grader import intake, platforms
 from grader.errors import SubmissionError
+from grader.faults import Mistake
 from grader.intake import Intake
 from grader.roster import Roster, Student
 
@@ -65,9 +66,14 @@ def zipped(*names: str) -> bytes:
 
 
 def find(
-    class_: Path, course: courses.Course, roster: Roster = NOBODY, policy: str = "latest", out: str = "out"
+    class_: Path,
+    course: courses.Course,
+    roster: Roster = NOBODY,
+    policy: str = "latest",
+    out: str = "out",
+    assignment: str | None = None,
 ) -> Intake:
-    return intake.find(class_, course, roster, on_duplicate=policy, out=class_ / out)
+    return intake.find(class_, course, roster, on_duplicate=policy, out=class_ / out, assignment=assignment)
 
 
 def files(found: Intake, course: courses.Course) -> dict[str, list[str] | str]:
@@ -167,6 +173,22 @@ def test_nbgraders_tree_is_a_student_and_an_assignment(class_: Path, course: cou
     put(class_, f"submitted/ada/ps1/{ONE}", "submitted/ada/ps1/timestamp.txt", f"submitted/bob/ps1/{TWO}")
     assert files(find(class_, course), course) == {"ada": [ONE], "bob": [TWO]}
     assert files(find(class_ / "submitted", course), course) == {"ada": [ONE], "bob": [TWO]}
+
+
+def test_of_several_assignments_one_is_named(class_: Path, course: courses.Course) -> None:
+    put(class_, f"submitted/ada/kv/{ONE}", f"submitted/ada/ps1/{TWO}", f"submitted/bob/ps1/{TWO}")
+    with pytest.raises(Mistake, match="has several assignments: `kv`, `ps1`"):
+        find(class_, course)
+    with pytest.raises(Mistake, match="has no assignment `ps2`, it has `kv`, `ps1`"):
+        find(class_, course, assignment="ps2")
+    assert files(find(class_, course, assignment="kv"), course) == {"ada": [ONE]}
+    assert files(find(class_, course, assignment="ps1"), course) == {"ada": [TWO], "bob": [TWO]}
+
+
+def test_an_assignment_is_no_matter_of_other_layouts(class_: Path, course: courses.Course) -> None:
+    put(class_, f"ada/{ONE}", f"bob/{ONE}")
+    with pytest.raises(Mistake, match="is for nbgrader's"):
+        find(class_, course, assignment="kv")
 
 
 def test_a_gradescope_export_names_everybody_of_a_group(class_: Path, course: courses.Course) -> None:

@@ -188,7 +188,7 @@ def test_what_did_not_pass_is_told_beside_the_points(theirs: Pretended) -> None:
     handed_in(theirs, SOME, report("bob", 10.0, outcome("a"), outcome("b")))
 
     told = {name: one.notebooks[0].comments[0].auto_comment for name, one in theirs.submitted.items()}
-    assert str(told["ada"]).startswith("fail: Title of b[y]\nwhy b[y]\n\nfail: ")
+    assert str(told["ada"]).startswith("    fail: Title of b[y]\n    why b[y]\n\n    fail: ")
     assert "why h" not in str(told["ada"])
     assert told["bob"] is None
 
@@ -321,6 +321,11 @@ def test_extra_credit_goes_no_further_than_what_there_is(theirs: Pretended) -> N
     assert graded(theirs, 1.0, 1.5)["ada"].earned == 2.0
 
 
+@pytest.mark.parametrize("score", [-3.0, float("nan"), float("inf")])
+def test_a_score_that_is_none_waits_for_a_person(score: float, theirs: Pretended) -> None:
+    assert graded(theirs, score, 0.5) == {"ada": Given(0.5, 2.0, ("stage1_one-question-1",))}
+
+
 def test_checks_that_a_person_corrected_are_told(theirs: Pretended) -> None:
     handed_in(theirs, SOME)
     theirs.grades("ada")["stage1_one-b"].manual_score = 1.0
@@ -339,27 +344,47 @@ def class_(tmp_path: Path) -> Path:
 
 
 def test_points_by_hand_stand_in_report_and_results(class_: Path) -> None:
-    said = by_hand.put(class_, {"ADA": Given(1.25, 2.0, ("stage1_one-question-2",)), "zoe": Given(1.0, 2.0)})
+    said = by_hand.put(
+        class_, "kv", {"ADA": Given(1.25, 2.0, ("stage1_one-question-2",)), "zoe": Given(1.0, 2.0)}
+    )
 
     kept = Shelf(class_ / "ada").kept()
     book = results.load(class_)
     assert kept is not None
     assert [(stage.slug, stage.earned, stage.possible) for stage in kept.stages][1:] == [(SLUG, 1.25, 2.0)]
     assert (book.rows[0].total, book.possible) == (6.75, {**POSSIBLE, SLUG: 2.0})
-    assert "Questions, graded by a person" in (class_ / "ada" / "student.html").read_text()
+    assert "graded by a person" in (class_ / "ada" / "student.html").read_text()
     assert "without a report here: zoe" in said
     assert "not graded yet, counted as nothing: ADA (stage1_one-question-2)" in said
 
 
 def test_points_by_hand_replace_earlier_ones(class_: Path) -> None:
-    by_hand.put(class_, {"ada": Given(1.25, 2.0)})
-    by_hand.put(class_, {"ada": Given(2.0, 2.0)})
+    by_hand.put(class_, "kv", {"ada": Given(1.25, 2.0)})
+    by_hand.put(class_, "kv", {"ada": Given(2.0, 2.0)})
 
     assert results.load(class_).rows[0].stages == {"stage1": 5.5, SLUG: 2.0}
 
 
+def test_points_of_another_assignment_are_not_gone_over(class_: Path) -> None:
+    by_hand.put(class_, "kv", {"ada": Given(1.25, 2.0)})
+
+    with pytest.raises(Mistake, match="has points of another assignment already"):
+        by_hand.put(class_, "kv2", {"ada": Given(0.0, 2.0)})
+    assert results.load(class_).rows[0].stages[SLUG] == 1.25
+
+
+def test_what_could_not_be_read_stays_without_points(class_: Path) -> None:
+    book = results.load(class_)
+    unreadable = replace(book.rows[0], state=State.UNREADABLE, stages={})
+    results.write(class_, replace(book, rows=(unreadable, *book.rows[1:])))
+    said = by_hand.put(class_, "kv", {"ada": Given(0.0, 2.0)})
+
+    assert results.load(class_).rows[0].total is None
+    assert "without a report here: ada" in said
+
+
 def test_points_by_hand_survive_a_new_report(class_: Path) -> None:
-    by_hand.put(class_, {"ada": Given(1.25, 2.0)})
+    by_hand.put(class_, "kv", {"ada": Given(1.25, 2.0)})
     job = marking.Job(Entry("ada", ()), Shelf(class_ / "ada"), "ada")
     done = marking._kept(job, None, replace_earned(SOME, 10.0))  # type: ignore[arg-type]
 
@@ -370,7 +395,7 @@ def test_points_by_hand_survive_a_new_report(class_: Path) -> None:
 
 def test_a_gradebook_without_answers_changes_nothing(class_: Path) -> None:
     with pytest.raises(Mistake, match="no answers"):
-        by_hand.put(class_, {})
+        by_hand.put(class_, "kv", {})
 
 
 # The command line

@@ -41,7 +41,11 @@ CLASS = {
     "mallory": "hostile/patched_kernel",
     "eve": "hostile/rewrites_later_cells",
     "cut": "",
+    "evil": "markup",
 }
+MARKUP = """def cache_bytes(past):
+    raise ValueError("<script>alert(1)</script><img src=x onerror=alert(1)>")
+"""
 DUE, ON_TIME, LATE = "2026-11-01 12:00:00 UTC", "2026-11-01 11:00:00 UTC", "2026-11-02 11:00:00 UTC"
 HALF = """
 from nbgrader.plugins import BasePlugin
@@ -135,6 +139,14 @@ def of_one_stage(place: Path) -> Path:
     return place
 
 
+def answer_of(sample: str) -> str:
+    """What stands in an answer's cell: a sample's file, what would be markup, or else the solution."""
+    if sample == "markup":
+        return MARKUP
+    files = samples.load(ROOT / samples.SAMPLES / sample, COURSE).handed_in if sample else {}
+    return (files.get(STAGE.file) or (ROOT / "solutions" / STAGE.file).read_bytes()).decode()
+
+
 def handed_in(run: Run, student: str, sample: str | None) -> None:
     """Put a student's notebook where nbgrader collects them."""
     place = run.place / "submitted" / student / "kv"
@@ -144,9 +156,7 @@ def handed_in(run: Run, student: str, sample: str | None) -> None:
     book = json.loads(path.read_text(encoding="utf-8"))
     (answer,) = (c for c in book["cells"] if c["metadata"].get("nbgrader", {}).get("grade_id") == STAGE.name)
     if sample is not None:
-        files = samples.load(ROOT / samples.SAMPLES / sample, COURSE).handed_in if sample else {}
-        text = files.get(STAGE.file) or (ROOT / "solutions" / STAGE.file).read_bytes()
-        answer["source"] = text.decode()
+        answer["source"] = answer_of(sample)
     text = json.dumps(book)
     path.write_text(text[: len(text) // 2] if student == "cut" else text, encoding="utf-8")
 
@@ -220,6 +230,10 @@ def test_feedback_and_export_agree_with_our_reports(run: Run) -> None:
         assert said
         late = 0.5 if student == "right" else 1.0
         assert float(said[1]) == pytest.approx(run.ours(student) * late)
+    page = (run.place / "feedback" / "evil" / "kv" / "stage4.html").read_text(encoding="utf-8")
+    assert "alert(1)" in page
+    assert "<script>alert(1)" not in page
+    assert "<img src=x" not in page
     lines = (run.place / "grades.csv").read_text(encoding="utf-8").splitlines()
     (mallory,) = (line for line in lines if ",mallory," in line)
     (right,) = (line for line in lines if ",right," in line)
@@ -255,6 +269,29 @@ def test_what_people_gave_comes_back_and_goes_on(run: Run, tmp_path: Path) -> No
     scores = run.scores()
     run.grade_into_nbgrader()
     assert run.scores() == scores
+
+
+def test_a_database_of_something_else_stays_as_it_is(run: Run, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as database:
+        database.execute("create table mine (x)")
+    before = (tmp_path / "other.db").read_bytes()
+    where = f"sqlite:///{tmp_path}/other.db"
+    said = run.grade("export", str(run.results), "--to", "nbgrader", "--gradebook", where, fails=True)
+
+    assert "is no gradebook of nbgrader's" in said
+    assert (tmp_path / "other.db").read_bytes() == before
+
+
+def test_a_wrong_configuration_stops_it_before_anything_is_written(run: Run, tmp_path: Path) -> None:
+    shutil.copy(run.db, tmp_path / "gradebook.db")
+    (tmp_path / "nbgrader_config.py").write_text("1 / 0\n")
+    before = (tmp_path / "gradebook.db").read_bytes()
+    words = ("export", str(run.results), "--to", "nbgrader", "--gradebook", str(tmp_path / "gradebook.db"))
+    said = run.grade(*words, fails=True)
+
+    assert "nbgrader_config.py` can't be used: ZeroDivisionError" in said
+    assert "Traceback" not in said
+    assert (tmp_path / "gradebook.db").read_bytes() == before
 
 
 @pytest.mark.parametrize("student", ["mallory", "eve"])
