@@ -23,7 +23,8 @@ from grader.faults import Mistake
 from grader.session import Options, Session
 
 COURSE = courses.load(Path(__file__).resolve().parents[1])
-NBGRADER = os.environ.get("NBGRADER") or shutil.which("nbgrader")
+HERE = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+NBGRADER = os.environ.get("NBGRADER") or shutil.which("nbgrader", path=HERE)
 RIGHT = "def one(number):\n    return number + number\n"
 
 

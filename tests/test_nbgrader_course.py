@@ -13,6 +13,7 @@ import re
 import shutil
 import sqlite3
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -29,7 +30,8 @@ from grader.gradebook import Gradebook, State
 
 ROOT = Path(__file__).resolve().parents[1]
 COURSE = courses.load(ROOT)
-NBGRADER = os.environ.get("NBGRADER") or shutil.which("nbgrader")
+HERE = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+NBGRADER = os.environ.get("NBGRADER") or shutil.which("nbgrader", path=HERE)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 STAGE = COURSE.stage("stage4")
 ODD = 'Lovelace, "Ada" o\'Neil é'

@@ -14,7 +14,7 @@ from pathlib import Path
 LOG = Path("build") / "beside.txt"
 GRADE = [str(Path(sys.executable).with_name("grade")), "dev"]
 PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-APART = ("tests/test_hostile.py", "tests/test_sandbox.py")  # two fifths of the time that all tests take
+APART = ("tests/test_hostile.py", "tests/test_nbgrader_course.py")  # half of the time that all tests take
 CHECK = [*GRADE, "check"]
 MUTANTS = [*GRADE, "mutate", "--minutes", "2", "--seed", "1", "--require", "0.97"]
 
