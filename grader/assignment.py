@@ -224,10 +224,9 @@ def _worth(checks: Sequence[Check], points_per_weight: float) -> Iterator[Runnab
     """Checks as functions, of which one with parameters is several checks."""
     functions: dict[str, list[Check]] = {}
     for check in checks:
-        functions.setdefault(check.id.partition(".")[2].partition("[")[0], []).append(check)
+        functions.setdefault(check.function, []).append(check)
     for name, several in functions.items():
-        variant = several[0].id.partition("[")[2].removesuffix("]")
-        title = several[0].title.removesuffix(f" ({variant})")
         worth = sum(check.weight for check in several) * points_per_weight
         steps = math.floor(worth * STEPS_PER_POINT + 1e-6)
-        yield Runnable(name, title, steps / STEPS_PER_POINT, several[0].visibility is Visibility.HIDDEN)
+        is_hidden = several[0].visibility is Visibility.HIDDEN
+        yield Runnable(name, several[0].shared_title, steps / STEPS_PER_POINT, is_hidden)

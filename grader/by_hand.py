@@ -12,7 +12,7 @@ from grader.gradebook import Gradebook, Row, State
 from grader.render.prose import plural
 from grader.report import Report, StageResult
 from grader.results import Shelf
-from grader.roster import fold
+from grader.roster import by_name, fold
 
 SLUG = "by-hand"  # which no stage can be called
 TITLE = "Questions of {assignment}, graded by a person"
@@ -34,13 +34,14 @@ def beside(report: Report, stage: StageResult) -> Report:
 
 def possible(report: Report) -> dict[str, float]:
     """What a person could give, in a report that has points by hand."""
-    return {stage.slug: stage.possible for stage in report.stages if stage.slug == SLUG}
+    entry = report.stage(SLUG)
+    return {SLUG: entry.possible} if entry else {}
 
 
 def carried(before: Report | None, report: Report) -> Report:
     """A new report with the points that a person gave on the one before it."""
-    given = [stage for stage in (before.stages if before else ()) if stage.slug == SLUG]
-    return beside(report, given[0]) if given else report
+    given = before.stage(SLUG) if before else None
+    return beside(report, given) if given else report
 
 
 def put(folder: Path, assignment: str, given: Mapping[str, Given]) -> tuple[str, ...]:
@@ -56,11 +57,8 @@ def put(folder: Path, assignment: str, given: Mapping[str, Given]) -> tuple[str,
     title = TITLE.format(assignment=assignment)
     if others := {stage.title for stage in _entries(folder, book)} - {title}:
         raise Mistake(f"`{folder}` has points of another assignment already: {min(others)}")
-    by_name = {**{fold(student): one for student, one in given.items()}, **given}
-    rows = tuple(
-        _put(folder, row, by_name.get(row.student) or by_name.get(fold(row.student)), title)
-        for row in book.rows
-    )
+    given_to = by_name(given)
+    rows = tuple(_put(folder, row, given_to(row.student), title) for row in book.rows)
     written = results.write(folder, replace(book, rows=rows, possible={**book.possible, SLUG: possible}))
     there = {fold(row.student) for row in rows if SLUG in row.stages}
     lost = [student for student in given if fold(student) not in there]
@@ -74,7 +72,8 @@ def _entries(folder: Path, book: Gradebook) -> Iterator[StageResult]:
     """The entries that are there already."""
     for row in book.rows:
         report = Shelf(folder / row.folder).kept() if SLUG in row.stages else None
-        yield from (stage for stage in report.stages if stage.slug == SLUG) if report else ()
+        if report and (entry := report.stage(SLUG)):
+            yield entry
 
 
 def _put(folder: Path, row: Row, given: Given | None, title: str) -> Row:

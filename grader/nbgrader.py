@@ -24,8 +24,8 @@ from grader.marks import Mark
 from grader.notebook import REST, cell_id
 from grader.outcome import Verdict, Visibility
 from grader.render.prose import plural, points, printable
-from grader.report import Report, StageResult, student_view
-from grader.roster import fold
+from grader.report import Report, StageResult, student_stage
+from grader.roster import by_name
 from grader.scoring import STEPS_PER_POINT
 
 SQLITE = "sqlite:///"
@@ -47,14 +47,12 @@ class Book:
 
 @dataclass(slots=True)
 class _Told:
-    """What to say of an export: names of students by what became of them."""
+    """What to say of an export: names of students, each once, by what became of them."""
 
-    by_kind: dict[str, list[str]] = field(default_factory=dict)
+    by_kind: dict[str, dict[str, None]] = field(default_factory=dict)
 
     def add(self, kind: str, what: str) -> None:
-        self.by_kind.setdefault(kind, [])
-        if what not in self.by_kind[kind]:
-            self.by_kind[kind].append(what)
+        self.by_kind.setdefault(kind, {})[what] = None
 
 
 @contextlib.contextmanager
@@ -118,9 +116,12 @@ def _settings(root: Path) -> Any:
         settings.initialize([], root=str(root))
         AssignLatePenalties(parent=settings).init_plugin()
     except Exception as error:  # its author's code, which may raise anything
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise Mistake(f"`{root / 'nbgrader_config.py'}` can't be used: {said}") from error
+        raise Mistake(f"`{root / 'nbgrader_config.py'}` can't be used: {_in_a_line(error)}") from error
     return settings
+
+
+def _in_a_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 # Scores in
@@ -143,14 +144,13 @@ def hand_in(
         raise Mistake(f"assignment `{book.assignment.name}` has no notebook named after a stage")
     for slug in stages:
         _vet(notebooks[slug], possible[slug], told)
-    ids = [student.id for student in book.api.students]
-    known = {**{fold(one): one for one in ids}, **{one: one for one in ids}}
+    known = by_name({student.id: student.id for student in book.api.students})
     for mark in marks:
         report = report_of(mark.row)
         if report is None:
             told.add("nothing handed in, nothing written", mark.student)
             continue
-        student = known.get(mark.student) or known.get(fold(mark.student)) or _new(book, mark.row, told)
+        student = known(mark.student) or _new(book, mark.row, told)
         submitted = _submitted(book, student, mark.row)
         for notebook in submitted.notebooks:
             if notebook.name in stages:
@@ -165,7 +165,7 @@ def hand_in(
 
 def _vet(notebook: Any, possible: float, told: _Told) -> None:
     """See that a notebook has the cells that its points go to, and is worth what the stage is."""
-    cells = [*notebook.task_cells, *(cell for cell in notebook.grade_cells if cell.cell_type == "code")]
+    cells = [*notebook.task_cells, *filter(_is_ours, notebook.grade_cells)]
     if not any(cell.name.endswith(REST) for cell in notebook.task_cells):
         raise Mistake(
             f"notebook `{notebook.name}` has no cell `…{REST}`: run `grade notebook build --force` and "
@@ -200,9 +200,9 @@ def _submitted(book: Book, student: str, row: Row) -> Any:
 
 def _fill(notebook: Any, mark: Mark, report: Report, told: _Told) -> None:
     """Write one stage's points; where it has none by the grader's own fault, leave what is there."""
-    stage, shown = (_stage(one, notebook.name) for one in (report, student_view(report)))
-    graded = {grade.cell.name: grade for grade in notebook.grades if _is_ours(grade)}
-    if stage is None or shown is None or mark.row.state is State.UNREADABLE:
+    stage = report.stage(notebook.name)
+    graded = {grade.cell.name: grade for grade in notebook.grades if _is_ours(grade.cell)}
+    if stage is None or mark.row.state is State.UNREADABLE:
         told.add("not graded, for a person to look at", mark.student)
         scores: Mapping[str, float | None] = dict.fromkeys(graded)
     elif notebook.name not in mark.stages:
@@ -211,18 +211,14 @@ def _fill(notebook: Any, mark: Mark, report: Report, told: _Told) -> None:
     else:
         worth = {name: grade.cell.max_score for name, grade in graded.items()}
         scores = shared_out(mark.stages[notebook.name], worth, _passed(stage))
-        _comment(notebook, shown)
+        _comment(notebook, student_stage(stage))
     for name, grade in graded.items():
         _set(grade, scores[name])
 
 
-def _stage(report: Report, slug: str) -> StageResult | None:
-    return next((stage for stage in report.stages if stage.slug == slug), None)
-
-
-def _is_ours(grade: Any) -> bool:
-    """Whether the machine gives a cell its points: a check's, or the one for all others."""
-    return bool(grade.cell.name.endswith(REST) or grade.cell.cell_type == "code")
+def _is_ours(cell: Any) -> bool:
+    """Whether the machine gives a cell its points, a check's or the one for all others, and no person."""
+    return bool(cell.name.endswith(REST) or cell.cell_type == "code")
 
 
 def _set(grade: Any, score: float | None) -> None:
@@ -238,8 +234,8 @@ def _passed(stage: StageResult) -> set[str]:
     """Ids of the cells whose check passed, with every one of its parameters."""
     stem, passed = stage.file.removesuffix(".py"), dict[str, bool]()
     for outcome in stage.outcomes:
-        name = outcome.check.id.partition(".")[2].partition("[")[0]
-        cell = cell_id(stem, name, hidden=outcome.check.visibility is Visibility.HIDDEN)
+        check = outcome.check
+        cell = cell_id(stem, check.function, hidden=check.visibility is Visibility.HIDDEN)
         passed[cell] = passed.get(cell, True) and outcome.verdict is Verdict.PASS
     return {cell for cell, is_passed in passed.items() if is_passed}
 
@@ -284,8 +280,7 @@ def _penalise(book: Book, student: str, submitted: Any) -> None:
             try:
                 assign.preprocess(nbformat.v4.new_notebook(), resources)
             except Exception as error:  # the course's own rule, which may raise anything
-                said = f"{type(error).__name__}: {error}".splitlines()[0]
-                what = f"nbgrader's rule for lateness failed over `{student}`: {said}"
+                what = f"nbgrader's rule for lateness failed over `{student}`: {_in_a_line(error)}"
                 raise Mistake(
                     f"{what}; mend it and run this again, which goes over what is written"
                 ) from error
@@ -307,7 +302,7 @@ def answers(book: Book) -> dict[str, Given]:
         cell.max_score
         for notebook in book.assignment.notebooks
         for cell in notebook.grade_cells
-        if cell.cell_type == "markdown"
+        if not _is_ours(cell)
     )
     return {
         submitted.student.id: _given(submitted, possible)
@@ -320,15 +315,11 @@ def _given(submitted: Any, possible: float) -> Given:
 
     A score that is none, below nothing or endless, waits for a person like one that is not there.
     """
-    asked = [g for notebook in submitted.notebooks for g in notebook.grades if _is_question(g)]
+    asked = [g for notebook in submitted.notebooks for g in notebook.grades if not _is_ours(g.cell)]
     given = [grade for grade in asked if 0 <= grade.score < math.inf]
     earned = sum(grade.score for grade in given)
     waiting = sorted(grade.cell.name for grade in asked if grade.needs_manual_grade or grade not in given)
     return Given(round(min(earned, possible), 2), possible, tuple(waiting))
-
-
-def _is_question(grade: Any) -> bool:
-    return grade.cell.cell_type == "markdown" and not grade.cell.name.endswith(REST)
 
 
 def corrected(book: Book) -> tuple[str, ...]:
@@ -338,7 +329,7 @@ def corrected(book: Book) -> tuple[str, ...]:
         for submitted in book.api.assignment_submissions(book.assignment.name)
         for notebook in submitted.notebooks
         for grade in notebook.grades
-        if _is_ours(grade) and grade.manual_score is not None
+        if _is_ours(grade.cell) and grade.manual_score is not None
     )
     told = "points of checks that a person gave there are not taken, write them as overrides"
     return (f"{told}: {', '.join(changed)}",) if changed else ()

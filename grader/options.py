@@ -21,12 +21,13 @@ ONE_EXPORT = ("gradescope", "github", "classroom50", "junit")
 EXPORTS = ("canvas", "moodle", "otter", "nbgrader", *ONE_EXPORT, "gradescope-autograder")
 SEEN = ("visible", "hidden", "after_due_date", "after_published")
 TABLES, OF_A_CLASS = ("canvas", "moodle"), tuple(to for to in EXPORTS if to != "gradescope-autograder")
+INTO_FILES = tuple(to for to in EXPORTS if to != "nbgrader")
 FOR = {  # what has a meaning for some forms only
     "folder": OF_A_CLASS,
-    "out": tuple(to for to in EXPORTS if to != "nbgrader"),
+    "out": INTO_FILES,
     "gradebook": ("nbgrader",),
     "assignment": ("nbgrader",),
-    "force": tuple(to for to in EXPORTS if to != "nbgrader"),
+    "force": INTO_FILES,
     "template": TABLES,
     "column": TABLES,
     "overrides": OF_A_CLASS,

@@ -52,6 +52,21 @@ class Check:
     weight: float = 1.0
     category: str = ""
 
+    @property
+    def function(self) -> str:
+        """The test's name, which all its parameters share: `name_of_the_test`."""
+        return self.id.partition(".")[2].partition("[")[0]
+
+    @property
+    def variant(self) -> str:
+        """The name of a parameter, which tells of the inputs; empty where there is none."""
+        return self.id.partition("[")[2].removesuffix("]")
+
+    @property
+    def shared_title(self) -> str:
+        """The title without the parameter that it ends in."""
+        return self.title.removesuffix(f" ({self.variant})") if self.variant else self.title
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

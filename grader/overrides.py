@@ -140,16 +140,15 @@ def _given(
     if one.what in book.possible:
         _vet(one, book.possible[one.what])
         return one.what, one.points
-    stages = [stage for stage in report.stages if stage.slug == slug] if report else []
-    outcome = next((o for stage in stages for o in stage.outcomes if o.check.id == one.what), None)
-    if outcome is None:
+    stage = report.stage(slug) if report else None
+    outcome = next((o for o in stage.outcomes if o.check.id == one.what), None) if stage else None
+    if stage is None or outcome is None:
         where = (
             f"the stages are {', '.join(book.possible)}" if report else "there is no report, so name a stage"
         )
         raise ValueError(
             f"line {one.line}: `{one.what}` is no stage and no check of `{one.student}`: {where}"
         )
-    (stage,) = stages
     if not stage.scored:
         raise ValueError(f"line {one.line}: `{slug}` was not scored, so give points for the whole stage")
     worth = share(stage, outcome)

@@ -95,6 +95,10 @@ class Report:
     def possible(self) -> float:
         return math.fsum(stage.possible for stage in self.stages)
 
+    def stage(self, slug: str) -> StageResult | None:
+        """The result of a stage; None where it was not graded."""
+        return next((stage for stage in self.stages if stage.slug == slug), None)
+
     @property
     def diagnoses(self) -> tuple[str, ...]:
         """Names of the known bugs that its messages name, each once."""
@@ -117,11 +121,12 @@ def student_view(report: Report) -> Report:
     traceback, output, metrics and seconds are withheld. Ids of hidden checks are numbered anew, so that a
     test's name tells nothing.
     """
-    stages = tuple(
-        replace(stage, outcomes=tuple(withheld(o, n) for n, o in enumerate(stage.outcomes, 1)))
-        for stage in report.stages
-    )
-    return replace(report, stages=stages, for_student=True)
+    return replace(report, stages=tuple(map(student_stage, report.stages)), for_student=True)
+
+
+def student_stage(stage: StageResult) -> StageResult:
+    """One stage of `student_view`."""
+    return replace(stage, outcomes=tuple(withheld(o, n) for n, o in enumerate(stage.outcomes, 1)))
 
 
 def withheld(outcome: Outcome, number: int) -> Outcome:
@@ -130,8 +135,7 @@ def withheld(outcome: Outcome, number: int) -> Outcome:
     if check.visibility is Visibility.PUBLIC:
         return outcome
     stage = check.id.partition(".")[0]
-    variant = check.id.partition("[")[2].removesuffix("]")  # a parameter's name, which tells of the inputs
-    title = check.title.removesuffix(f" ({variant})") + f" ({number})" if variant else check.title
+    title = f"{check.shared_title} ({number})" if check.variant else check.title
     message = "" if outcome.verdict is Verdict.PASS or not check.category else WITHHELD + check.category
     return Outcome(replace(check, id=f"{stage}.hidden{number}", title=title), outcome.verdict, 0.0, message)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from grader.errors import CourseError
 
@@ -18,6 +19,9 @@ COLUMNS = {
     "email": ("email", "e-mail", "email address", "mail"),
     "extension": ("extension", "extension_hours", "extension hours", "extended until"),
 }
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,12 @@ def parse(text: str) -> Roster:
 def fold(name: str) -> str:
     """A name as it is compared: one Unicode form, one case, single spaces."""
     return " ".join(unicodedata.normalize("NFC", name).casefold().split())
+
+
+def by_name(things: Mapping[str, T]) -> Callable[[str], T | None]:
+    """Find a thing by its own name, else by one that differs in case, spaces or Unicode's form alone."""
+    folded = {fold(name): thing for name, thing in things.items()}
+    return lambda name: things.get(name, folded.get(fold(name)))
 
 
 def _places(header: Sequence[str]) -> dict[str, int]:

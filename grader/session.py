@@ -52,15 +52,19 @@ class Options:
     namespaces: bool = True
 
 
+def _unheard(stage: Stage, what: object) -> None:
+    """What nobody wants to hear of a run while it goes on."""
+
+
 @dataclass(slots=True)
 class _Run:
     """What is known so far of one call of `Session.grade`."""
 
     submission: Submission
     stages: Sequence[Stage]
-    on_start: Callable[[Stage, int], None]
-    on_outcome: Callable[[Stage, Outcome], None]
     part: Part = Part.ALL
+    on_start: Callable[[Stage, int], None] = _unheard
+    on_outcome: Callable[[Stage, Outcome], None] = _unheard
     planned: dict[str, list[Check]] = field(default_factory=dict)
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
 
@@ -114,8 +118,8 @@ class Session:
         stages: Sequence[Stage],
         part: Part = Part.ALL,
         *,
-        on_start: Callable[[Stage, int], None] = lambda stage, count: None,
-        on_outcome: Callable[[Stage, Outcome], None] = lambda stage, outcome: None,
+        on_start: Callable[[Stage, int], None] = _unheard,
+        on_outcome: Callable[[Stage, Outcome], None] = _unheard,
     ) -> Report:
         """Run the stages' checks against a submission, or a part of them.
 
@@ -124,7 +128,7 @@ class Session:
         """
         begun, started = time.monotonic(), datetime.datetime.now(datetime.UTC)
         machine = machine_info()
-        run = _Run(submission, stages, on_start, on_outcome, part)
+        run = _Run(submission, stages, part, on_start, on_outcome)
         try:
             self._run_pytest(run)
         finally:
@@ -153,13 +157,13 @@ class Session:
 
         Raises CourseError where a stage has no checks.
         """
-        run = _Run(of_files("nobody", {}), stages, lambda stage, count: None, lambda stage, o: None, part)
+        run = _Run(of_files("nobody", {}), stages, part)
         self._run_pytest(run, "--collect-only")
         return run.planned
 
     def first_failure(self, submission: Submission, stage: Stage) -> Outcome | None:
         """Run a stage's checks, but for those by the clock, up to the first that does not pass; return it."""
-        run = _Run(submission, [stage], lambda stage, count: None, lambda stage, outcome: None, Part.UNTIMED)
+        run = _Run(submission, [stage], Part.UNTIMED)
         try:
             self._run_pytest(run, "--exitfirst")
         finally:
